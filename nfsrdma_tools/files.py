@@ -328,7 +328,7 @@ def make_state_dir() -> Path:
     return path
 
 
-def lib_dir(root: Path = Path("/")) -> Path:
+def lib_dir(root: Path) -> Path:
     """The folder of what survives a reboot: $NFSRDMA_LIB, or var/lib/nfsrdma below ``root``."""
     return Path(os.environ.get("NFSRDMA_LIB", root / "var/lib/nfsrdma"))
 

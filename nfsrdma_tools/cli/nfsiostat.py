@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.cli.output import print_line
@@ -49,11 +48,10 @@ def run(
     """
     wanted.check("nfsiostat", _FILTERS)
     directory = wanted.mount_point(machine)
-    path = machine.path("proc/self/mountstats")
-    if not machine.live and not path.exists():
+    if not machine.live and not machine.path("proc/self/mountstats").exists():
         raise NotRecordedError(machine.unrecorded("/proc/self/mountstats"))
     try:
-        for reports in _reports(directory, interval, count, path):
+        for reports in _reports(directory, interval, count, machine):
             rows = [facts(stats, seconds, wanted.procedures) for stats, seconds in reports]
             if as_json:
                 print_line({"time": time.time(), "mounts": rows})
@@ -66,13 +64,13 @@ def run(
 
 
 def _reports(
-    directory: str | None, interval: float | None, count: int, path: Path
+    directory: str | None, interval: float | None, count: int, machine: Machine
 ) -> Iterator[list[tuple[MountStats, float]]]:
     """The counters of each mount and the seconds they cover, per report."""
     before: dict[str, MountStats] = {}
     done, at = 0, time.monotonic()
     while True:
-        now = {str(each.directory): each for each in mountstats.read_all(path)}
+        now = {str(each.directory): each for each in mountstats.read_all(machine)}
         seconds, at = time.monotonic() - at, time.monotonic()
         yield [
             _since(stats, before.get(name), seconds)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from nfsrdma_tools.command import run, stream
 from nfsrdma_tools.errors import CommandError, UserError, one_line
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.module import swap
 from nfsrdma_tools.host.transports import owner
 from nfsrdma_tools.module_source import OURS
@@ -69,9 +70,9 @@ def _store_of(plan: Plan, trials: Iterable[Trial]) -> bytes:
         return path.read_bytes()
 
 
-def of_this_host(options: Options, root: Path = Path("/")) -> Options:
+def of_this_host(options: Options, machine: Machine = LIVE) -> Options:
     """The options with what a sweep on this host needs if it is a lab's node."""
-    facts = lab_facts(root)
+    facts = lab_facts(machine)
     if facts.get("lab clock") == "instructions":
         options = replace(options, pause=_PAUSE)
     if facts.get("lab shape") == "solo":

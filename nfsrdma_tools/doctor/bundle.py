@@ -20,7 +20,7 @@ import tarfile
 import time
 import zlib
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Optional
 
@@ -33,7 +33,7 @@ from nfsrdma_tools.files import NOT_REGULAR, NotRegularError, open_file
 from nfsrdma_tools.host import boot_files, packet_filter, rdma_routes
 from nfsrdma_tools.host.boot_files import SYSCTLS
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
-from nfsrdma_tools.host.machine import Machine, Recording
+from nfsrdma_tools.host.machine import LIVE, Machine, Recording
 from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, units
 from nfsrdma_tools.host.nfsd import ganesha, other_servers, serving
 
@@ -332,11 +332,11 @@ class Bundle:
         return {name: json.dumps(text, indent=1).encode() for name, text in documents.items()}
 
 
-def collect(server: str = "", root: Path = Path("/")) -> Bundle:
+def collect(server: str = "", machine: Machine = LIVE) -> Bundle:
     """Read this host; with ``server``, also the route to it."""
     bundle = Bundle(notes=Recording(root_user=os.geteuid() == 0))
-    lists = functools.partial(_read_list, root)
-    machine = Machine(root, server, notes=bundle.notes, lists=lists).once()
+    lists = functools.partial(_read_list, machine.root)
+    machine = replace(machine, server=server, notes=bundle.notes, lists=lists).once()
     # the readers themselves: what they ask programs and netlink is recorded
     questions.ask(machine)
     for reader in (mount_state.states, serving.serving):

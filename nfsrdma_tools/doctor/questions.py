@@ -70,7 +70,7 @@ def filter_commands(machine: Machine) -> Iterator[tuple[str, ...]]:
 
     Calling nft or iptables loads their modules.
     """
-    loaded = kernel_modules.loaded(machine.path("proc"))
+    loaded = kernel_modules.loaded(machine)
     if "nf_tables" in loaded or is_built_in(machine, "NF_TABLES"):
         yield "nft", "list", "ruleset"
     if "iptable_filter" in loaded:
@@ -105,9 +105,7 @@ def _packet_filter(machine: Machine) -> None:
 
 def _modules(machine: Machine) -> None:
     names = [KERNELS]
-    if machine.path(str(CONF.relative_to("/"))).exists() or OURS in kernel_modules.loaded(
-        machine.path("proc")
-    ):
+    if machine.path(str(CONF.relative_to("/"))).exists() or OURS in kernel_modules.loaded(machine):
         names.append(OURS)
     for name in names:
         with contextlib.suppress(UserError):

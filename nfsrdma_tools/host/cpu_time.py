@@ -38,6 +38,7 @@ from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import readable, text
+from nfsrdma_tools.host.machine import LIVE, Machine
 
 __all__ = [
     "CpuCounters",
@@ -62,7 +63,6 @@ __all__ = [
     "thread_ns",
 ]
 
-_PROC = Path("/proc")
 _BUSY = ("user", "nice", "system", "irq", "softirq")
 _IDLE = ("tick_stopped", "idle_entrytime", "idle_sleeptime", "iowait_sleeptime")
 
@@ -128,28 +128,28 @@ class ThreadTime(NamedTuple):
     at: int
 
 
-def accounting(proc: Path = _PROC) -> str:
+def accounting(machine: Machine = LIVE) -> str:
     """The source of busy time on this host: "idle time" and "schedstat" in ns, or "ticks"."""
-    if parse_idle(readable(proc / "timer_list")):
+    if parse_idle(readable(machine.path("proc/timer_list"))):
         return "idle time"
-    return "schedstat" if readable(proc / "schedstat") else "ticks"
+    return "schedstat" if readable(machine.path("proc/schedstat")) else "ticks"
 
 
-def snapshot(proc: Path = _PROC) -> CpuCounters:
+def snapshot(machine: Machine = LIVE) -> CpuCounters:
     """The current counters, from all available sources."""
     import psutil
 
     # the kernel updates a task's time when it switches the task out: have it switch us out
     time.sleep(1e-6)
-    tasks = parse_tasks(readable(proc / "schedstat"))
-    idle = parse_idle(readable(proc / "timer_list"))
+    tasks = parse_tasks(readable(machine.path("proc/schedstat")))
+    idle = parse_idle(readable(machine.path("proc/timer_list")))
     return CpuCounters(time.monotonic_ns(), idle, tasks, psutil.cpu_times()._asdict())
 
 
-def busy(proc: Path = _PROC) -> CpuCounters:
+def busy(machine: Machine = LIVE) -> CpuCounters:
     """Like ``snapshot`` without tasks and modes: a third of the cost if idle time is available."""
-    idle = parse_idle(readable(f"{proc}/timer_list"))
-    return CpuCounters(time.monotonic_ns(), idle) if idle else snapshot(proc)
+    idle = parse_idle(readable(machine.path("proc/timer_list")))
+    return CpuCounters(time.monotonic_ns(), idle) if idle else snapshot(machine)
 
 
 def difference(after: CpuCounters, before: CpuCounters) -> CpuTimes:
@@ -183,14 +183,14 @@ def _grown(after: Mapping[int, int], before: Mapping[int, int]) -> dict[int, int
     return {cpu: count - before[cpu] for cpu, count in after.items() if cpu in before}
 
 
-def idle_ticks(proc: Path = _PROC) -> tuple[int, dict[int, int]]:
+def idle_ticks(machine: Machine = LIVE) -> tuple[int, dict[int, int]]:
     """The monotonic clock, and the idle time of each CPU by /proc/stat, in ns.
 
     Busy time is computed from idle ticks, because the kernel can lose ticks of a busy CPU.
     """
     now = time.monotonic_ns()
     tick = 10**9 // os.sysconf("SC_CLK_TCK")
-    ticks = parse_stat(readable(proc / "stat"))
+    ticks = parse_stat(readable(machine.path("proc/stat")))
     return now, {cpu: counts.idle * tick for cpu, counts in ticks.items()}
 
 
@@ -267,10 +267,10 @@ def _numbers(text: str, name: str) -> list[int]:
     return [int(word[0]) for word in words if word and word[0].isdigit()]
 
 
-def snapshot_threads(proc: Path = _PROC) -> dict[int, ThreadTime]:
+def snapshot_threads(machine: Machine = LIVE) -> dict[int, ThreadTime]:
     """All threads by TID; empty if the kernel has no schedstat."""
     times: dict[int, ThreadTime] = {}
-    for thread, path in _threads(proc):
+    for thread, path in _threads(machine.path("proc")):
         try:
             times[thread] = ThreadTime(_ns(path), time.monotonic_ns())
         except (OSError, ValueError):
@@ -278,10 +278,10 @@ def snapshot_threads(proc: Path = _PROC) -> dict[int, ThreadTime]:
     return times
 
 
-def thread_ns(thread: int, proc: Path = _PROC) -> ThreadTime | None:
+def thread_ns(thread: int, machine: Machine = LIVE) -> ThreadTime | None:
     """The run time of one thread; None if it has ended."""
     try:
-        return ThreadTime(_ns(f"{proc}/{thread}/schedstat"), time.monotonic_ns())
+        return ThreadTime(_ns(str(machine.path(f"proc/{thread}/schedstat"))), time.monotonic_ns())
     except (OSError, ValueError):
         return None
 
@@ -297,10 +297,10 @@ def difference_of_threads(
     return {thread: _ran(ran, before.get(thread), wall_ns) for thread, ran in after.items()}
 
 
-def thread_name(thread: int, proc: Path = _PROC) -> str:
+def thread_name(thread: int, machine: Machine = LIVE) -> str:
     """The name of a thread (comm); "" if it has ended."""
     try:
-        return text(proc / str(thread) / "comm").rstrip("\n")
+        return text(machine.path(f"proc/{thread}/comm")).rstrip("\n")
     except OSError:
         return ""
 

@@ -82,10 +82,10 @@ class ModuleFile(NamedTuple):
         return "modversions" in self.vermagic.split()
 
 
-def loaded(proc: Path = Path("/proc")) -> dict[str, Module]:
+def loaded(machine: Machine = LIVE) -> dict[str, Module]:
     """The loaded modules by name; empty on a kernel without modules."""
     try:
-        return parse_loaded(files.text(proc / "modules", "replace"))
+        return parse_loaded(machine.read("proc/modules"))
     except FileNotFoundError:
         return {}
 
@@ -112,29 +112,29 @@ def parse_loaded(text: str) -> dict[str, Module]:
     return modules
 
 
-def parameters(name: str, sys: Path = Path("/sys")) -> dict[str, str]:
+def parameters(name: str, machine: Machine = LIVE) -> dict[str, str]:
     """The parameters of a loaded module; parameters that this user may not read are left out."""
     values = {}
-    for path in sorted((sys / "module" / _key(name) / "parameters").glob("*")):
+    for path in sorted(machine.path(f"sys/module/{_key(name)}/parameters").glob("*")):
         # a parameter may be write-only, even for root
         with contextlib.suppress(OSError):
             values[path.name] = files.text(path).rstrip("\n")
     return values
 
 
-def srcversion(name: str, sys: Path = Path("/sys")) -> str:
+def srcversion(name: str, machine: Machine = LIVE) -> str:
     """The srcversion of a loaded module, a hash of its source; "" if it has none."""
-    return _attribute(name, "srcversion", sys)
+    return _attribute(name, "srcversion", machine)
 
 
-def version(name: str, sys: Path = Path("/sys")) -> str:
+def version(name: str, machine: Machine = LIVE) -> str:
     """The version of a loaded module; "" if it has none, like the kernel's own modules."""
-    return _attribute(name, "version", sys)
+    return _attribute(name, "version", machine)
 
 
-def _attribute(name: str, attribute: str, sys: Path) -> str:
+def _attribute(name: str, attribute: str, machine: Machine) -> str:
     try:
-        return files.text(sys / "module" / _key(name) / attribute).strip()
+        return files.text(machine.path(f"sys/module/{_key(name)}/{attribute}")).strip()
     except OSError as error:
         files.note_unread(error)
         return ""

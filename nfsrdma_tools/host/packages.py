@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from nfsrdma_tools import files
+from nfsrdma_tools.host.machine import LIVE, Machine
 
 __all__ = ["install"]
 
@@ -65,14 +65,14 @@ _ELSEWHERE = {
 }
 
 
-def install(component: str, release: str = "", root: Path = Path("/")) -> str:
+def install(component: str, release: str = "", machine: Machine = LIVE) -> str:
     """The command for "bcc", "nfs-utils", "nfs-server", or "headers" and "rpcrdma" of a release.
 
     On an unknown distribution, or for a kernel of another one: a sentence that names what to
     install.
     """
     # platform.freedesktop_os_release() reads only the files of the running system
-    text = files.readable(root / "etc/os-release")
+    text = files.readable(machine.path("etc/os-release"))
     words = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', text, re.MULTILINE)).split()
     for names, command, packages in _FAMILIES:
         if any(word.startswith(names) for word in words):

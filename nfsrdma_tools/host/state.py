@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.json_records import INVALID, fault, record
 from nfsrdma_tools.lock import host_lock
 
@@ -53,14 +54,14 @@ class StateFile(Generic[_T]):
         self._name, self._parse, self._dump = name, parse, dump
         self._until_reboot, self._busy = until_reboot, busy
 
-    def path(self, root: Path = Path("/")) -> Path:
-        """The path of the file, if it survives reboots below ``root``."""
-        folder = files.state_dir() if self._until_reboot else files.lib_dir(root)
+    def path(self, machine: Machine = LIVE) -> Path:
+        """The path of the file, on this host if it does not survive reboots."""
+        folder = files.state_dir() if self._until_reboot else files.lib_dir(machine.root)
         return folder / f"{self._name}.json"
 
-    def load(self, root: Path = Path("/")) -> _T | None:
+    def load(self, machine: Machine = LIVE) -> _T | None:
         """The state; None if there is no file.  UserError if the file is damaged."""
-        path = self.path(root)
+        path = self.path(machine)
         try:
             return self._parse(json.loads(files.text(path)))
         except FileNotFoundError:
@@ -71,9 +72,9 @@ class StateFile(Generic[_T]):
             hint = "correct it, or move it away: the changes that it records cannot be undone then"
             raise UserError(f"{path} is damaged: {fault(error)}", hint) from error
 
-    def save(self, state: _T | None, root: Path = Path("/")) -> None:
+    def save(self, state: _T | None, machine: Machine = LIVE) -> None:
         """Write the file in one step; for None remove it, and its folder if that is empty then."""
-        path = self.path(root)
+        path = self.path(machine)
         if state is not None:
             if self._until_reboot:
                 files.make_state_dir()

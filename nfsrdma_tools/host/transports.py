@@ -68,8 +68,8 @@ TRANSPORT_MODULES = {"rdma": KERNELS, "nfsrdma": OURS}
 
 def owner(machine: Machine = LIVE) -> str:
     """The transport module that serves NFS over RDMA mounts now; "" if none is loaded."""
-    loaded = kernel_modules.loaded(machine.path("proc"))
-    owners = client_owners(loaded, kernel_modules.parameters(OURS, machine.path("sys")))
+    loaded = kernel_modules.loaded(machine)
+    owners = client_owners(loaded, kernel_modules.parameters(OURS, machine))
     # a loaded module that uses neither sunrpc nor rdma_cm is a vendor's empty one
     builtin = KERNELS not in loaded and machine.path(f"sys/module/{KERNELS}").exists()
     return owners[0] if owners else KERNELS if builtin else ""
@@ -88,8 +88,8 @@ def serves_as(name: str, machine: Machine = LIVE) -> str:
     """The transport name by which nfsd listens on a loaded module; "" if it is not a server."""
     # versions of our module without a server have no such parameter
     ours = (
-        kernel_modules.parameters(OURS, machine.path("sys")).get("server_name", "")
-        if OURS in kernel_modules.loaded(machine.path("proc"))
+        kernel_modules.parameters(OURS, machine).get("server_name", "")
+        if OURS in kernel_modules.loaded(machine)
         else ""
     )
     if name == OURS:
@@ -186,7 +186,7 @@ def loaded_origin(module: str, machine: Machine = LIVE) -> str:
         file = kernel_modules.on_disk(module, machine)
     except NotRecordedError:
         file = None
-    running = kernel_modules.srcversion(module, machine.path("sys"))
+    running = kernel_modules.srcversion(module, machine)
     if file is None or running not in ("", file.srcversion):
         # the file of the loaded module was replaced, or nobody recorded it
         return "of unknown origin"
@@ -237,7 +237,7 @@ class Circumstances(NamedTuple):
 def circumstances(file: ModuleFile | None, machine: Machine) -> Circumstances:
     """Read them from a host.  For a loaded module, only its srcversion matters."""
     running = machine.path(f"sys/module/{KERNELS}")
-    modules = kernel_modules.loaded(machine.path("proc"))
+    modules = kernel_modules.loaded(machine)
     here: bool | None = running.exists() or KERNELS in modules
     if not here:
         try:
@@ -245,7 +245,7 @@ def circumstances(file: ModuleFile | None, machine: Machine) -> Circumstances:
         except NotRecordedError:
             here = None
     if here:
-        srcversion = kernel_modules.srcversion(KERNELS, machine.path("sys"))
+        srcversion = kernel_modules.srcversion(KERNELS, machine)
         return Circumstances(machine.release, here, srcversion)
     return Circumstances(
         release=machine.release,
@@ -305,7 +305,7 @@ def gpudirect_loss(machine: Machine = LIVE) -> str:
     registered = gpudirect_modules(machine)
     if registered and KERNELS in registered:
         return "GPUDirect Storage uses this rpcrdma: without it, data for GPU memory is copied"
-    if registered or "nvidia_fs" not in kernel_modules.loaded(machine.path("proc")):
+    if registered or "nvidia_fs" not in kernel_modules.loaded(machine):
         return ""
     try:
         file = kernel_modules.on_disk(KERNELS, machine)

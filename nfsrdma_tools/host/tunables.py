@@ -25,6 +25,7 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
 from nfsrdma_tools.host import block_size
 from nfsrdma_tools.host.block_size import Running
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.undo import Action, Journal, Run, Write
 
 __all__ = ["Tunable", "is_local"]
@@ -50,16 +51,16 @@ class Tunable:
     name: str
     of_server: bool = False
     ssh: str = ""
-    root: Path = Path("/")
+    machine: Machine = LIVE
 
     @classmethod
-    def parse(cls, text: str, root: Path = Path("/")) -> Tunable:
+    def parse(cls, text: str, machine: Machine = LIVE) -> Tunable:
         """Parse ``[server:]subsystem.name``; UsageError for anything else."""
         match = _NAME.fullmatch(text)
         if not match:
             hint = "write it as sunrpc.rdma_max_inline_read or server:sunrpc.svc_rdma.max_req_size"
             raise UsageError(f"{text!r} is not a tunable name", hint)
-        return cls(match[2], of_server=bool(match[1]), root=root)
+        return cls(match[2], of_server=bool(match[1]), machine=machine)
 
     def on(self, server: str, ssh: str = "") -> Tunable:
         """Bind this tunable to ``server`` if it has the prefix; ssh connects to ``ssh``."""
@@ -106,8 +107,8 @@ class Tunable:
         if subsystem == "nfsd" and rest in _OF_NFSD:
             paths.append(f"{_OF_NFSD[rest]}/{rest}")
         for path in paths:
-            if self._exists(str(self.root / path)):
-                return str(self.root / path)
+            if self._exists(full := str(self.machine.path(path))):
+                return full
         hint = "load its module, or see /proc/sys and /sys/module/NAME/parameters for the names"
         raise UserError(f"there is no tunable {self}", hint)
 

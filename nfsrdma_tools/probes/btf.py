@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 
 __all__ = ["Btf", "load"]
 
-_BTF = Path("/sys/kernel/btf")
 _MAGIC = 0xEB9F
 # kinds
 _INT, _PTR, _ARRAY, _STRUCT, _UNION, _ENUM, _FWD, _TYPEDEF = range(1, 9)
@@ -155,8 +154,9 @@ def _types(raw: bytes) -> Iterator[_Type]:
         yield _Type(name, kind, bool(info >> 31), size, members)
 
 
-def load(modules: Sequence[str], folder: Path = _BTF) -> dict[str, Btf]:
+def load(modules: Sequence[str], machine: Machine = LIVE) -> dict[str, Btf]:
     """The types of loaded modules, by name.  UserError if the kernel exports none."""
+    folder = machine.path("sys/kernel/btf")
     try:
         base = Btf(folder.joinpath("vmlinux").read_bytes())
         files = {name: folder / name for name in modules}

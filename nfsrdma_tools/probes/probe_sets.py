@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.probes.program import NAMES
 from nfsrdma_tools.probes.session import Session, session
 
@@ -107,18 +108,18 @@ def attached(
     rate: int | None = None,
     sums_only: bool = False,
     pid: int = 0,
-    proc: Path = Path("/proc"),
+    machine: Machine = LIVE,
 ) -> Iterator[Session]:
     """A session with these probe sets attached, but for those that this kernel's events lack.
 
     ``timed`` adds the CPU time of events to probe sets that can measure it.  ``rate`` is in samples
     per second and CPU, for probe sets that sample.  ``sums_only`` skips single RPCs, histograms of
     phases and stacks, for callers that read often and do not print them.  ``pid`` counts only RPCs
-    of that process.  ``proc`` lists the threads of the host: in a container, its /proc.
+    of that process.  ``machine`` is the host that has the threads: in a container, its /proc.
     """
     with session(names, pid) as open_session:
         open_session.state["sums only"] = sums_only
-        open_session.state["proc"] = proc
+        open_session.state["machine"] = machine
         if rate:
             open_session.state["rate"] = rate
         for probes in map(probe_set, open_session.sets):

@@ -108,12 +108,13 @@ def _send_rpc(directory: Path) -> None:
 
 
 def mounts_of_transports(
-    clients: dict[int, tuple[str, ...]], sysfs: Path = _SYSFS_SUNRPC
+    clients: dict[int, tuple[str, ...]], machine: Machine = LIVE
 ) -> dict[int, tuple[str, ...]]:
     """Mount points by the number of the transport they use; several may share one."""
+    folder = machine.path("sys/kernel/sunrpc/rpc-clients")
     mounts_of: dict[int, set[str]] = {}
     for client, names in clients.items():
-        for number in xprt_numbers(sysfs / "rpc-clients" / f"clnt-{client}" / "switch"):
+        for number in xprt_numbers(folder / f"clnt-{client}" / "switch"):
             mounts_of.setdefault(number, set()).update(names)
     return {number: tuple(sorted(names)) for number, names in mounts_of.items()}
 

@@ -12,6 +12,7 @@ from nfsrdma_tools import __version__, files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import ProgramMissingError
 from nfsrdma_tools.host import cpu_time, kernel_modules
+from nfsrdma_tools.host.machine import LIVE, Machine
 
 __all__ = ["conditions", "lab_facts"]
 
@@ -28,12 +29,13 @@ _MODULES = (
     "mlx5_ib",
     "irdma",
 )
+_CLOCK = "sys/devices/system/clocksource/clocksource0"
 _LAB = ("clock", "accel", "shape", "link", "nic", "kernel", "kernel_args", "qemu")
 # of nfsrdma_card, in debugfs: what its time depends on
 _CARD = ("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation")
 
 
-def conditions(root: Path = Path("/")) -> dict[str, str]:
+def conditions(machine: Machine = LIVE) -> dict[str, str]:
     """Facts about this host by name; facts that are not available are left out.
 
     ``host`` is the host name; ``clock synchronised`` comes from timedatectl.
@@ -48,21 +50,19 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
         "toolkit": __version__,
         "kernel": platform.release(),
         "kernel build": platform.version(),
-        "cpu model": _cpu_model(root),
+        "cpu model": _cpu_model(machine),
         "cpus": str(os.cpu_count() or 1),
-        "memory": _memory(root),
-        "governor": _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "clock source": _text(
-            root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
-        ),
-        "cpu accounting": cpu_time.accounting(root / "proc"),
+        "memory": _memory(machine),
+        "governor": _text(machine.path("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        "clock source": _text(machine.path(f"{_CLOCK}/current_clocksource")),
+        "cpu accounting": cpu_time.accounting(machine),
         "virtualisation": _line("systemd-detect-virt"),
         "nfs-utils": _nfs_utils(),
         "fio": _line("fio", "--version"),
-        **_modules(root),
-        "nfsrdma tunables": _tunables(root),
-        **_devices(root),
-        **lab_facts(root),
+        **_modules(machine),
+        "nfsrdma tunables": _tunables(machine),
+        **_devices(machine),
+        **lab_facts(machine),
     }
     return {name: value for name, value in facts.items() if value}
 
@@ -83,12 +83,12 @@ def _field(path: Path, name: str) -> str:
     return next(values, "")
 
 
-def _cpu_model(root: Path) -> str:
-    return _field(root / "proc/cpuinfo", "model name") or platform.machine()
+def _cpu_model(machine: Machine) -> str:
+    return _field(machine.path("proc/cpuinfo"), "model name") or platform.machine()
 
 
-def _memory(root: Path) -> str:
-    total = _field(root / "proc/meminfo", "MemTotal").split()
+def _memory(machine: Machine) -> str:
+    total = _field(machine.path("proc/meminfo"), "MemTotal").split()
     return f"{int(total[0]) // 1024} MiB" if total else ""
 
 
@@ -105,10 +105,10 @@ def _nfs_utils() -> str:
     return _line("mount.nfs", "-V").partition("nfs-utils ")[2].strip(") ")
 
 
-def _modules(root: Path) -> dict[str, str]:
+def _modules(machine: Machine) -> dict[str, str]:
     modules = {}
     for name in _MODULES:
-        folder = root / "sys/module" / name
+        folder = machine.path(f"sys/module/{name}")
         words = (_text(folder / "version"), _text(folder / "srcversion"), _text(folder / "taint"))
         if folder.is_dir():
             # a built-in module has no initstate; some kernels have no module versions
@@ -117,19 +117,19 @@ def _modules(root: Path) -> dict[str, str]:
     return modules
 
 
-def _tunables(root: Path) -> str:
-    values = kernel_modules.parameters("nfsrdma", root / "sys")
+def _tunables(machine: Machine) -> str:
+    values = kernel_modules.parameters("nfsrdma", machine)
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _devices(root: Path) -> dict[str, str]:
-    folder = root / "sys/class/infiniband"
+def _devices(machine: Machine) -> dict[str, str]:
+    folder = machine.path("sys/class/infiniband")
     devices = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {f"rdma {d.name}": _card(root, d.name) or _device(d) for d in devices}
+    return {f"rdma {d.name}": _card(machine, d.name) or _device(d) for d in devices}
 
 
-def _card(root: Path, name: str) -> str:
-    folder = root / "sys/kernel/debug/nfsrdma_card" / name
+def _card(machine: Machine, name: str) -> str:
+    folder = machine.path(f"sys/kernel/debug/nfsrdma_card/{name}")
     if not folder.is_dir():
         return ""
     return ", ".join(["modelled card", *(f"{each} {_text(folder / each)}" for each in _CARD)])
@@ -142,10 +142,10 @@ def _device(device: Path) -> str:
     return ", ".join(filter(None, words))
 
 
-def lab_facts(root: Path = Path("/")) -> dict[str, str]:
+def lab_facts(machine: Machine = LIVE) -> dict[str, str]:
     """The facts of the lab whose node this host is, by name with ``lab`` before it; or none."""
     try:
-        facts = json.loads(files.text(root / "etc/nfsrdma-lab.json"))
+        facts = json.loads(files.text(machine.path("etc/nfsrdma-lab.json")))
     except (OSError, ValueError):
         return {}
     return {f"lab {name}": str(facts[name]) for name in _LAB if facts.get(name)}

@@ -25,6 +25,7 @@ from typing import Any
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import opened_regular, readable
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.plan import BLOCK, WARM_UP, Cell, Plan
 
@@ -204,9 +205,9 @@ def _limit(plan: Plan) -> tuple[str, ...]:
     return (f"--runtime={round(plan.seconds * 1000)}ms",) if plan.seconds else ()
 
 
-def require_engine(plan: Plan, root: Path = Path("/")) -> None:
+def require_engine(plan: Plan, machine: Machine = LIVE) -> None:
     """UserError if the kernel does not allow what the plan's depths need."""
-    setting = root / "proc/sys/kernel/io_uring_disabled"
+    setting = machine.path("proc/sys/kernel/io_uring_disabled")
     engines = map(plan.engine, plan.cells())
     if "io_uring" in engines and readable(setting).strip() == "2":
         message = "a depth above 1 needs io_uring, and kernel.io_uring_disabled is 2"

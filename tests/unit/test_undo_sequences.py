@@ -32,6 +32,7 @@ from unit.playbooks.package_stand_in import ARCHIVE, Packages, Said, closure
 
 from nfsrdma_tools import etab, udev, undo
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mount_state, mountinfo, mounting, mounts, mountstats, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount
@@ -57,19 +58,29 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Steps:
     return counted
 
 
+def kernel(folder: Path, links: dict[str, Path]) -> Machine:
+    """A host whose kernel files are those of a stand-in; beside its folder, which tests compare."""
+    host = Machine(folder.with_name(f"{folder.name}-kernel"))
+    for name, target in links.items():
+        host.path(name).parent.mkdir(parents=True, exist_ok=True)
+        host.path(name).symlink_to(target)
+    return host
+
+
 @pytest.fixture
 def server(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Server:
     machine = Server(tmp_path, steps)
     machine.patch(monkeypatch, etab, undo, serving)
-    folder, nfsd = tmp_path / "exports.d", tmp_path / "nfsd"
+    folder = tmp_path / "exports.d"
     for module in (etab, serving, exports):
         monkeypatch.setattr(module, "EXPORTS_D", folder)
     monkeypatch.setattr(etab, "ETAB", tmp_path / "etab")
     monkeypatch.setattr(etab, "EXPORTS", tmp_path / "exports")
     monkeypatch.setattr(serving, "_require_server", lambda: None)
     monkeypatch.setattr(serving, "CONF", tmp_path / "conf.d/nfsrdma.conf")
+    host = kernel(tmp_path, {"proc/fs/nfsd": tmp_path / "nfsd"})
     for name in ("listeners", "versions", "threads"):
-        monkeypatch.setattr(nfsctl, name, partial(getattr(nfsctl, name), nfsd))
+        monkeypatch.setattr(nfsctl, name, partial(getattr(nfsctl, name), host))
 
     def listen(transport: str, port: int) -> None:
         machine.put("nfsd/portlist", machine.text("nfsd/portlist") + f"{transport} {port}\n")
@@ -186,11 +197,11 @@ def client(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Cli
     monkeypatch.setattr(definition, "SYSTEMD", tmp_path)
     monkeypatch.setattr(mounting, "_require_root", lambda _: None)
     monkeypatch.setattr(undo, "_BDI", tmp_path / "bdi")
-    bdi = tmp_path / "bdi"
-    monkeypatch.setattr(readahead, "path_of", lambda device: bdi / device / "read_ahead_kb")
-    for function in (readahead.get_kb, readahead.set_kb):
-        monkeypatch.setattr(function, "__defaults__", (bdi,))
-    entries = partial(mountinfo.read, tmp_path / "mountinfo")
+    host = kernel(tmp_path, {"proc/self": tmp_path, "sys/class": tmp_path})
+    changed = (readahead.path_of, readahead.get_kb, readahead.set_kb, mountstats.read_at)
+    for function in changed:
+        monkeypatch.setattr(function, "__defaults__", (host,))
+    entries = partial(mountinfo.read, host)
     monkeypatch.setattr(mountinfo, "read", lambda *_: entries())
 
     def find(directory: Path) -> Mount | None:
@@ -200,8 +211,6 @@ def client(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Cli
     for module in (undo, tuning, mounting):
         monkeypatch.setattr(module, "mounts_on", machine.identities)
     monkeypatch.setattr(mounts, "find", find)
-    read_at = partial(mountstats.read_at, path=tmp_path / "mountstats")
-    monkeypatch.setattr(mountstats, "read_at", read_at)
     monkeypatch.setattr(mount_state, "_read_ahead_kb", lambda device, _: readahead.get_kb(device))
     monkeypatch.setattr(mounts, "mounts", list)
     return machine
@@ -209,7 +218,7 @@ def client(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Cli
 
 def apply_tuning(machine: Client, rsize: int | None, kb: int | None, remount: bool) -> None:
     request = TuneRequest(Path(DATA), rsize=rsize, read_ahead_kb=kb)
-    tuning.apply(request, machine.root, remount=remount)
+    tuning.apply(request, Machine(machine.root), remount=remount)
 
 
 def others_of_client(machine: Client, dice: random.Random) -> None:
@@ -286,7 +295,7 @@ def test_what_others_mount_during_a_remount_stays(client: Client, steps: Steps, 
         if status == REFUSED:
             assert client.text("etc/fstab") == fstab, at
         else:
-            tuning.undo(None, client.root)
+            tuning.undo(None, Machine(client.root))
         while client.lines(DATA):
             client.umount([DATA])
 
@@ -322,7 +331,7 @@ def test_a_tuning_that_fails_or_is_killed_leaves_the_mount_as_it_was(
         assert client.state() == expected, seed
         assert not undo.recover()
     for _ in range(2):
-        assert in_child(partial(tuning.undo, None, client.root), steps) != BROKEN
+        assert in_child(partial(tuning.undo, None, Machine(client.root)), steps) != BROKEN
     fstab = client.text("etc/fstab")
     assert fstab.startswith(FSTAB), seed
     assert set(client.state()["files"]) == {"etc/fstab", "usr/bin/python3"}

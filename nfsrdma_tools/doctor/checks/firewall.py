@@ -143,7 +143,7 @@ def _listeners(machine: Machine) -> list[Listener] | None:
     """The listeners of this host's nfsd; None if they are unknown, as those of another server."""
     try:
         machine.require("proc/fs/nfsd/portlist")
-        listeners = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+        listeners = nfsctl.listeners(machine)
         return None if not listeners and other_server(machine) else listeners
     except OSError as error:
         files.note_unread(error)
@@ -169,7 +169,7 @@ def _is_soft(machine: Machine, link: Link) -> bool | None:
         return link.device.driver in _SOFT
     if link.device.protocol in ("ib", "opa"):
         return False
-    loaded = kernel_modules.loaded(machine.path("proc"))
+    loaded = kernel_modules.loaded(machine)
     may_be = any(
         name in loaded or is_built_in(machine, option) for name, option in _MODULES.items()
     )

@@ -100,10 +100,10 @@ def module(machine: Machine) -> Iterator[Finding]:
         text = f"modinfo finds no module for kernel {known.release} in this container"
         finding = Finding(KERNELS, "unknown", text, remedy="run this on the host")
     elif file is None:
-        finding = judge_no_module(known, packages.install(KERNELS, known.release, machine.root))
+        finding = judge_no_module(known, packages.install(KERNELS, known.release, machine))
     else:
         finding = judge_module(file, transports.origin(file, machine), known)
-    if finding.status == "error" and OURS in kernel_modules.loaded(machine.path("proc")):
+    if finding.status == "error" and OURS in kernel_modules.loaded(machine):
         # nothing is broken as long as ours is in its place
         finding = finding._replace(
             status="warning", found=f"{finding.found}; {OURS} is loaded instead"
@@ -193,8 +193,8 @@ def _doubt(file: ModuleFile, known: Circumstances) -> str:
 def netid(machine: Machine) -> Iterator[Finding]:
     """A mount with proto=rdma uses rpcrdma or our module."""
     machine.require("proc/modules")
-    ours = kernel_modules.parameters(OURS, machine.path("sys"))
-    owners = client_owners(kernel_modules.loaded(machine.path("proc")), ours)
+    ours = kernel_modules.parameters(OURS, machine)
+    owners = client_owners(kernel_modules.loaded(machine), ours)
     only = owners[0] if len(owners) == 1 else owner(machine) if not owners else ""
     if only in (KERNELS, OURS):
         yield Finding("netid rdma", "ok", f"owned by {only}")
@@ -221,7 +221,7 @@ def gpudirect(machine: Machine) -> Iterator[Finding]:
     A mount works either way: without it, data for a GPU goes through the host's memory.
     """
     name, module = "gpudirect", owner(machine)
-    if not module or "nvidia_fs" not in kernel_modules.loaded(machine.path("proc")):
+    if not module or "nvidia_fs" not in kernel_modules.loaded(machine):
         return
     mounts = dict.fromkeys(
         str(entry.directory) for entry in mountinfo.of(machine) if entry.is_nfs and entry.over_rdma
@@ -264,7 +264,7 @@ def headers(machine: Machine) -> Iterator[Finding]:
         return
     text = f"no /{name}: probes need none, a build of nfsrdma does"
     # a module is built on the host
-    install = packages.install("headers", machine.release, machine.root)
+    install = packages.install("headers", machine.release, machine)
     yield Finding("headers", "ok", text, "", "" if machine.in_container else install)
 
 
@@ -318,9 +318,9 @@ def our_module(machine: Machine) -> Iterator[Finding]:
         return
     machine.require("proc/modules")
     built = questions.our_build(machine)
-    there = OURS in kernel_modules.loaded(machine.path("proc"))
-    running = kernel_modules.srcversion(OURS, machine.path("sys")) if there else None
-    values = kernel_modules.parameters(OURS, machine.path("sys"))
+    there = OURS in kernel_modules.loaded(machine)
+    running = kernel_modules.srcversion(OURS, machine) if there else None
+    values = kernel_modules.parameters(OURS, machine)
     yield judge_our_module(built, running, values, transports.signature_rule(machine))
 
 
@@ -416,7 +416,7 @@ def known_faults(machine: Machine) -> Iterator[Finding]:
     machine.require("proc/modules")
     machine.require(_OSRELEASE)
     machine.require_readable(_OSRELEASE)
-    loaded = set(kernel_modules.loaded(machine.path("proc")))
+    loaded = set(kernel_modules.loaded(machine))
     kernel = kernel_of(machine)
     in_table = any(modules <= loaded for modules in _MODULES_OF.values())
     if (0, 0, 0) < kernel.number < kernel_faults.OLDEST and in_table:

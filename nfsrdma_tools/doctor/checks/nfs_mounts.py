@@ -56,7 +56,7 @@ def namespace(machine: Machine) -> Iterator[Finding]:
 def utils(machine: Machine) -> Iterator[Finding]:
     """nfs-utils is installed, if this host is to mount NFS."""
     if not installed(machine):
-        remedy = packages.install("nfs-utils", root=machine.root)
+        remedy = packages.install("nfs-utils", machine=machine)
         needed = any(fstab.nfs_lines(machine.text("etc/fstab"))) or units.nfs_units(machine)
         status: Status = "error" if needed else "warning"
         text = "not installed" if needed else "not installed; nothing here defines an NFS mount"
@@ -95,7 +95,7 @@ def _window(machine: Machine, intended: Intended, entry: Entry) -> tuple[Status,
     """The status of a mount's read-ahead, what was found, what is expected, and the remedy."""
     try:
         machine.require(f"{_BDI}/{entry.device}/read_ahead_kb")
-        kb = readahead.get_kb(entry.device, machine.path(_BDI))
+        kb = readahead.get_kb(entry.device, machine)
     except (ValueError, UserError):
         return "unknown", f"cannot read its read_ahead_kb below /{_BDI}", "", ""
     try:

@@ -49,7 +49,7 @@ def routes(machine: Machine) -> Iterator[Finding]:
 
 def _serves_rdma(machine: Machine) -> bool:
     try:
-        listeners = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+        listeners = nfsctl.listeners(machine)
     except OSError as error:
         files.note_unread(error)
         return False

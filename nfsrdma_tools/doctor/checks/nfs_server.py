@@ -38,7 +38,7 @@ def listeners(machine: Machine) -> Iterator[Finding]:
     """A running nfsd listens on RDMA, if the host's configuration requests that."""
     # read portlist, not threads, which only root may read
     machine.require("proc/fs/nfsd/portlist")
-    listening = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+    listening = nfsctl.listeners(machine)
     if not listening and nfsctl.is_hidden(machine):
         text = "nfsd is loaded, and this container does not see /proc/fs/nfsd"
         yield Finding(_PORTLIST, "unknown", text, remedy="run this on the host")
@@ -131,7 +131,7 @@ def _adding(machine: Machine, ports: list[int]) -> BootCommand | None:
 def _with_unread(machine: Machine, finding: Finding, asked: Requested | None) -> Finding:
     """The same finding, with a number of threads that no program reads."""
     with contextlib.suppress(OSError, UserError):
-        now = nfsctl.threads(machine.path("proc/fs/nfsd"))
+        now = nfsctl.threads(machine)
         if now and asked and (setting := asked.unread_number(str(now))):
             text = (
                 f"{finding.found}; {setting.source} is {setting.value}, which {UNIT} does not use"

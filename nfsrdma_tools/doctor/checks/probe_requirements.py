@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from nfsrdma_tools.doctor import questions
 from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.doctor.questions import NO_BCC
 from nfsrdma_tools.errors import one_line
 from nfsrdma_tools.host import packages
-from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.machine import LIVE, Machine
 
 __all__ = ["bcc", "judge_bcc", "memlock"]
 
@@ -27,14 +26,14 @@ _CAP_IPC_LOCK = 1 << 14
 def bcc(machine: Machine) -> Iterator[Finding]:
     """Python can import the BPF compiler collection; PyPI's bcc is a crystal-lattice library."""
     result = questions.bcc(machine)
-    yield judge_bcc(result.returncode, result.stdout, result.stderr, machine.root)
+    yield judge_bcc(result.returncode, result.stdout, result.stderr, machine)
 
 
-def judge_bcc(status: int, stdout: str, stderr: str, root: Path = Path("/")) -> Finding:
+def judge_bcc(status: int, stdout: str, stderr: str, machine: Machine = LIVE) -> Finding:
     """Judge the result of an attempt to use ``bcc.BPF``."""
     if status == 0:
         return Finding("bcc", "ok", f"version {one_line(stdout)}")
-    expected, get = "only the probes need it", packages.install("bcc", root=root)
+    expected, get = "only the probes need it", packages.install("bcc", machine=machine)
     if "AttributeError" in stderr:
         remedy = f"pip uninstall bcc; {get} (PyPI's bcc is an unrelated library)"
         return Finding(

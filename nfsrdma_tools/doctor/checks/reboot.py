@@ -125,7 +125,7 @@ def commands(machine: Machine) -> list[BootCommand]:
 def modules(machine: Machine) -> Iterator[Finding]:
     """A boot, a mount or a listener loads the transport modules that are loaded, and no others."""
     machine.require("proc/modules")
-    loaded = kernel_modules.loaded(machine.path("proc"))
+    loaded = kernel_modules.loaded(machine)
     boot = _Boot(machine)
     if KERNELS in loaded:
         yield boot.kernels().finding(f"reboot module {KERNELS}", "loaded", "the same module")
@@ -210,7 +210,7 @@ def _other_file(machine: Machine) -> Iterator[Finding]:
         file = kernel_modules.on_disk(KERNELS, machine)
     except UserError:
         return
-    running = kernel_modules.srcversion(KERNELS, machine.path("sys"))
+    running = kernel_modules.srcversion(KERNELS, machine)
     if file and file.srcversion and running and running != file.srcversion:
         text = f"{file.path} has srcversion {file.srcversion}, and the loaded module {running}"
         remedy = "compare the packages of the kernel and of the RDMA stack"
@@ -279,7 +279,7 @@ def _new(
 def _listeners(machine: Machine) -> list[Listener]:
     """The listeners of nfsd; [] if nfsd does not run. NotRecordedError if that is unknown."""
     machine.require("proc/fs/nfsd/portlist")
-    listeners = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+    listeners = nfsctl.listeners(machine)
     if not listeners and nfsctl.is_hidden(machine):
         raise NotRecordedError("nfsd is loaded, and this container does not see /proc/fs/nfsd")
     return listeners
@@ -322,7 +322,7 @@ def _file_state(machine: Machine) -> str:
 
 def threads(machine: Machine) -> Iterator[Finding]:
     """There are as many threads of nfsd as a boot requests."""
-    name, now = "reboot threads", nfsctl.threads(machine.path("proc/fs/nfsd"))
+    name, now = "reboot threads", nfsctl.threads(machine)
     if not now:
         return
     asked = _requested(machine)

@@ -138,7 +138,7 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
         name = f"reboot read-ahead {entry.directory}"
         try:
             machine.require(f"{_BDI}/{entry.device}/read_ahead_kb")
-            kb = readahead.get_kb(entry.device, machine.path(_BDI))
+            kb = readahead.get_kb(entry.device, machine)
         except UserError as error:
             yield Finding(name, "unknown", error.message)
             continue
@@ -232,7 +232,7 @@ def _same(wanted: str, now: str) -> bool:
 
 def _ours(machine: Machine, options: dict[str, Value]) -> Iterator[Finding]:
     """The parameters of our module that differ from those that modprobe would give it."""
-    if OURS not in kernel_modules.loaded(machine.path("proc")):
+    if OURS not in kernel_modules.loaded(machine):
         return
     from nfsrdma_tools.host.module.parameters import known
 
@@ -244,6 +244,6 @@ def _ours(machine: Machine, options: dict[str, Value]) -> Iterator[Finding]:
         # its check of modules has told that a boot does not load it
         return
     for name, about in known(file).items():
-        now = kernel_modules.parameters(OURS, machine.path("sys")).get(name)
+        now = kernel_modules.parameters(OURS, machine).get(name)
         if now is not None and f"{OURS}.{name}" not in options:
             yield from _setting(machine, f"{OURS}.{name}", now, None, (about.default,))

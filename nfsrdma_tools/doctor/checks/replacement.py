@@ -39,7 +39,7 @@ _CONSUMERS = frozenset(
 def replace(machine: Machine) -> Iterator[Finding]:
     """The users of the transport module: what has to end before another one can replace it."""
     machine.require("proc/modules")
-    loaded = kernel_modules.loaded(machine.path("proc"))
+    loaded = kernel_modules.loaded(machine)
     own = transports.owner(machine)
     for name in sorted({own, *({OURS} & loaded.keys())} - {""}):
         if name not in loaded:
@@ -91,10 +91,10 @@ def reload(machine: Machine) -> Iterator[Finding]:
         # no RDMA device
         return
     machine.require("proc/modules")
-    loaded = kernel_modules.loaded(machine.path("proc"))
+    loaded = kernel_modules.loaded(machine)
     mounts = module_users.rdma_mounts(machine)
     try:
-        listeners = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+        listeners = nfsctl.listeners(machine)
     except (OSError, UserError):
         listeners = []
     served = [

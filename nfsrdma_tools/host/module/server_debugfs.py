@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.host import kernel_modules, transports
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs.personality import named_values
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.personalities import DEFAULT
@@ -26,7 +27,7 @@ __all__ = [
     "server",
 ]
 
-_DEBUG = Path("/sys/kernel/debug/nfsrdma-server")
+_DEBUG = "sys/kernel/debug/nfsrdma-server"
 _PAGE = os.sysconf("SC_PAGESIZE")
 _GRANTS = re.compile(r"grants$|revoked_|refused_")
 
@@ -105,26 +106,26 @@ class ServerTransport:
     """Client addresses without a floor of their own: they share one in turn."""
 
 
-def server(debug: Path = _DEBUG) -> ServerTransport | None:
+def server(machine: Machine = LIVE) -> ServerTransport | None:
     """The server; None if our module is not loaded or has no server."""
-    name = transports.serves_as(OURS)
+    name = transports.serves_as(OURS, machine)
     if not name:
         return None
-    totals = named_values(debug / "totals")
+    totals = named_values(machine.path(f"{_DEBUG}/totals"))
     if not totals:
-        return ServerTransport(name, _accepted())
+        return ServerTransport(name, _accepted(machine))
     used, most = _pair(totals["connections"])
     read_memory, memory_max = _memory(totals["read_pages"])
     reply_memory, _ = _memory(totals["reply_pages"])
     return ServerTransport(
         name,
-        _accepted(),
+        _accepted(machine),
         used,
         most,
         read_memory,
         reply_memory,
         memory_max,
-        tuple(clients(debug)),
+        tuple(clients(machine)),
         *_personality_totals(totals),
         *_memory(totals["floor_pages"]),
         int(totals["clients_sharing"]),
@@ -143,9 +144,9 @@ class PersonalityTotals(NamedTuple):
     granted_max: int | None = None
 
 
-def personality_totals(debug: Path = _DEBUG) -> PersonalityTotals:
+def personality_totals(machine: Machine = LIVE) -> PersonalityTotals:
     """Read the totals of the personalities."""
-    return _personality_totals(named_values(debug / "totals"))
+    return _personality_totals(named_values(machine.path(f"{_DEBUG}/totals")))
 
 
 def _personality_totals(totals: dict[str, str]) -> PersonalityTotals:
@@ -159,9 +160,9 @@ def _personality_totals(totals: dict[str, str]) -> PersonalityTotals:
     )
 
 
-def clients(debug: Path = _DEBUG) -> list[Client]:
+def clients(machine: Machine = LIVE) -> list[Client]:
     """The open connections, oldest first."""
-    folders = (path for path in debug.glob("[0-9]*") if path.name.isdecimal())
+    folders = (path for path in machine.path(_DEBUG).glob("[0-9]*") if path.name.isdecimal())
     connections = map(_client, sorted(folders, key=lambda path: int(path.name)))
     return [client for client in connections if client]
 
@@ -190,9 +191,9 @@ def _client(folder: Path) -> Client | None:
     )
 
 
-def _accepted() -> tuple[str, ...]:
+def _accepted(machine: Machine) -> tuple[str, ...]:
     """The default, which needs no permission, and what server_personalities adds."""
-    text = kernel_modules.parameters(OURS).get("server_personalities", "")
+    text = kernel_modules.parameters(OURS, machine).get("server_personalities", "")
     return tuple(dict.fromkeys((DEFAULT, *filter(None, text.split(",")))))
 
 

@@ -25,7 +25,7 @@ def users(name: str, machine: Machine = LIVE) -> list[str]:
 
     NotRecordedError if a recording has no list of mounts.
     """
-    module = kernel_modules.loaded(machine.path("proc")).get(name)
+    module = kernel_modules.loaded(machine).get(name)
     if module is None:
         return []
     holders: list[str] = []
@@ -33,7 +33,7 @@ def users(name: str, machine: Machine = LIVE) -> list[str]:
         holders += [f"mount {mount.directory} of {mount.target}" for mount in rdma_mounts(machine)]
     with contextlib.suppress(PermissionError):
         here = serves_as(name, machine)
-        listeners = nfsctl.listeners(machine.path("proc/fs/nfsd"))
+        listeners = nfsctl.listeners(machine)
         holders += [f"{NFSD}{each}" for each in listeners if each.transport == here]
     return holders + [f"module {each}" for each in module.used_by]
 

@@ -126,8 +126,7 @@ def state(
 def _our_transports(everything: Sequence[Mount], machine: Machine = LIVE) -> list[ClientTransport]:
     # debugfs has files for each transport: read them once, and only for mounts of our module
     used = any(mount.transport == OURS for mount in everything)
-    debug = machine.path("sys/kernel/debug/nfsrdma")
-    return personality.client_transports(debug) if used else []
+    return personality.client_transports(machine) if used else []
 
 
 def _state(
@@ -151,7 +150,7 @@ def _state(
 
 def _read_ahead_kb(device: str, machine: Machine) -> int | None:
     try:
-        return readahead.get_kb(device, machine.path("sys/class/bdi"))
+        return readahead.get_kb(device, machine)
     except UserError:
         # the other values of this mount, and the other mounts, can still be read
         return None

@@ -16,24 +16,20 @@ import weakref
 from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import unescape
-
-if TYPE_CHECKING:
-    from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.machine import LIVE, Machine
 
 __all__ = [
-    "PROC",
     "Entry",
     "Watch",
     "at",
     "canonical",
     "closed",
     "escape",
-    "now",
     "of",
     "options",
     "parse",
@@ -45,7 +41,6 @@ __all__ = [
     "without_links",
 ]
 
-PROC = Path("/proc/self/mountinfo")
 _MOST_STEPS = 400
 _DEVICE = re.compile(r"[0-9]+:[0-9]+")
 # security labels contain commas between quotes: context="system_u:object_r:nfs_t:s0:c1,c2"
@@ -111,21 +106,16 @@ def of(machine: Machine) -> list[Entry]:
     return parse(machine.kernel_text(f"proc/{machine.process}/mountinfo"))
 
 
-def now(machine: Machine) -> list[Entry]:
+def read(machine: Machine = LIVE) -> list[Entry]:
     """The same, read again."""
     return parse(machine.list_now(f"proc/{machine.process}/mountinfo"))
-
-
-def read(path: Path = PROC) -> list[Entry]:
-    """All mounts of this process' namespace."""
-    return parse(read_text(path))
 
 
 class Watch:
     """Detects changed mounts or mount options (mounts_poll in fs/proc_namespace.c)."""
 
-    def __init__(self, path: Path = PROC) -> None:
-        handle = files.open_file(path)
+    def __init__(self, machine: Machine = LIVE) -> None:
+        handle = files.open_file(machine.of_process("mountinfo"))
         weakref.finalize(self, os.close, handle)
         self._poll = select.poll()
         self._poll.register(handle, select.POLLPRI)
@@ -169,7 +159,7 @@ def closed(entries: Iterable[Entry]) -> set[str]:
 
 
 def without_links(
-    directory: Path, closed: Container[str], root: Path = Path("/")
+    directory: Path, closed: Container[str], root: Path
 ) -> tuple[Path, dict[Path, Path]]:
     """The name that ``directory`` of the host below ``root`` has in mountinfo, and the links to it.
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from nfsrdma_tools import files
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
 from nfsrdma_tools.host.nfs.mount_state import SPREAD, MountState, state
 from nfsrdma_tools.host.nfs.mountinfo import Entry
@@ -124,7 +125,6 @@ _RDMA_MISSING = (
     "this kernel has no RDMA transport: module rpcrdma is missing or fails to load",
     "run `nfsrdma doctor` for the cause",
 )
-_PROC = Path("/proc")
 _TIMEOUT_S = 60.0
 _SHOWN_USERS = 8
 _HINT = "the server or the kernel chose another value: run nfsrdma doctor"
@@ -574,12 +574,13 @@ class User:
         return f"pid {self.pid} ({self.name}, {self.holds})"
 
 
-def users(directory: Path, device: str, proc: Path = _PROC) -> list[User]:
+def users(directory: Path, device: str, machine: Machine = LIVE) -> list[User]:
     """The processes with a working folder, root, program, open file or mapping on the mount.
 
     Reads links and mappings in /proc only, never the mount, because its server may be gone.
     Leaves out processes that end meanwhile, and this process.
     """
+    proc = machine.path("proc")
     pids = sorted(int(path.name) for path in proc.iterdir() if path.name.isdigit())
     pids.remove(os.getpid())
     processes = []

@@ -71,7 +71,7 @@ def mounts(machine: Machine = LIVE) -> list[Mount]:
     Of a recording without mountinfo, those of mountstats.  NotRecordedError if it has neither.
     """
     try:
-        return nfs_mounts(mountinfo.now(machine), machine)
+        return nfs_mounts(mountinfo.read(machine), machine)
     except FileNotFoundError as error:
         if machine.recording is None:
             raise
@@ -108,7 +108,7 @@ def find(directory: Path, machine: Machine = LIVE) -> Mount | None:
     if machine.recording and not machine.of_process("mountinfo").exists():
         same = [mount for mount in mounts(machine) if mount.directory == directory]
         return same[-1] if same else None
-    entries = mountinfo.read(machine.of_process("mountinfo"))
+    entries = mountinfo.read(machine)
     if machine.live and machine.process == "self":
         entry = mountinfo.at(directory, entries)
     else:

@@ -24,21 +24,18 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from operator import sub
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfs.mountinfo import Entry
-
-if TYPE_CHECKING:
-    from nfsrdma_tools.host.machine import Machine
 
 __all__ = [
     "COLUMNS",
     "DATA",
     "NOTHING",
-    "PROC",
     "STATES",
     "ByteCounts",
     "MountStats",
@@ -87,7 +84,6 @@ DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
 """The operations that move data in each direction, by their names in mountstats."""
 STATES = frozenset(("port", "idle_time", "max_slots"))
 """Columns that are the state of a connection, not counters."""
-PROC = Path("/proc/self/mountstats")
 # the kernel formats mounts into one page, and again if a mount does not fit (seq_read_iter in
 # fs/seq_file.c): read half a page at a time, so that it does not start one that may not fit
 _HALF_A_PAGE = os.sysconf("SC_PAGE_SIZE") // 2
@@ -162,25 +158,25 @@ class MountStats:
         return Operation(*map(sum, zip(*done)))
 
 
-def read(directory: Path, path: Path = PROC) -> MountStats:
+def read(directory: Path, machine: Machine = LIVE) -> MountStats:
     """The counters of the NFS mount on ``directory``.  UserError if there is none."""
-    return read_at(mountinfo.canonical(directory, mountinfo.read()), path)
+    return read_at(mountinfo.canonical(directory, mountinfo.read(machine)), machine)
 
 
-def read_at(mount_point: Path, path: Path = PROC) -> MountStats:
+def read_at(mount_point: Path, machine: Machine = LIVE) -> MountStats:
     """The counters of the NFS mount on ``mount_point``, a name in mountinfo; the same error."""
-    for stats in reversed(read_all(path)):
+    for stats in reversed(read_all(machine)):
         if stats.directory == mount_point:
             return stats
     raise UserError(f"{mount_point} is not an NFS mount point", "see `nfsrdma mounts`")
 
 
-def read_all(path: Path = PROC) -> list[MountStats]:
+def read_all(machine: Machine = LIVE) -> list[MountStats]:
     """The counters of all NFS mounts, in the kernel's order.
 
-    Checked against ``mountinfo`` beside ``path``, if there is one.
+    Checked against ``mountinfo``, if there is one.
     """
-    info = path.with_name("mountinfo")
+    path, info = machine.of_process("mountstats"), machine.of_process("mountinfo")
     before = _text(info)
     for _ in range(_TRIES):
         text = os.fsdecode(files.raw(path, _HALF_A_PAGE))
@@ -197,16 +193,17 @@ def of(machine: Machine) -> list[MountStats]:
     if machine.lists:
         # not all records of a very long list are there
         return machine.keep(name, lambda: parse(machine.list_now(name)))
-    return machine.keep(name, lambda: read_all(machine.path(name)))
+    return machine.keep(name, lambda: read_all(machine))
 
 
 class Reader:
     """Reads the counters each second, and mountinfo only after a change of the mounts."""
 
-    def __init__(self, path: Path = PROC) -> None:
-        self._path = path
-        self._info = path.with_name("mountinfo")
-        self._watch = mountinfo.Watch(self._info)
+    def __init__(self, machine: Machine = LIVE) -> None:
+        self._machine = machine
+        self._path = machine.of_process("mountstats")
+        self._info = machine.of_process("mountinfo")
+        self._watch = mountinfo.Watch(machine)
         self._entries: list[Entry] | None = None
         self._operations: _Known = {}
 
@@ -220,7 +217,7 @@ class Reader:
         # a mount meanwhile, or another name of a folder above a mount (without an event)
         if self._watch.changed() or len(mounts) != len(entries):
             self._entries = None
-            return read_all(self._path)
+            return read_all(self._machine)
         self._entries = entries
         return mounts
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.personalities import DEFAULT, OPTIMISTIC
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COUNTERS",
-    "DEBUG",
     "GAUGES",
     "TABLE",
     "ClientTransport",
@@ -41,9 +41,10 @@ __all__ = [
     "table_entries",
 ]
 
-TABLE = Path("/sys/module/nfsrdma/parameters/personality_for")
+_TABLE = "sys/module/nfsrdma/parameters/personality_for"
+TABLE = LIVE.path(_TABLE)
 """In the kernel: writing ``ADDRESS,NAME`` sets an entry, ``ADDRESS`` removes it."""
-DEBUG = Path("/sys/kernel/debug/nfsrdma")
+_DEBUG = "sys/kernel/debug/nfsrdma"
 GAUGES = ("lanes", "lanes_busy", "cache_bytes", "references", "optimistic_paused")
 """Lanes that are connected, lanes with a Call; bytes that stay registered without a Call; extents
 of files with a reference, or read by RPC before; 1 if optimistic reads pause, else 0."""
@@ -88,7 +89,7 @@ class ClientTransport:
 
 @contextlib.contextmanager
 def requested(
-    name: str | None, addresses: Sequence[str], journal: Journal
+    name: str | None, addresses: Sequence[str], journal: Journal, machine: Machine = LIVE
 ) -> Iterator[frozenset[int]]:
     """Within the block, new client transports to these addresses request personality ``name``.
 
@@ -99,24 +100,24 @@ def requested(
     if name is None:
         yield frozenset()
         return
-    require_module()
-    if not DEBUG.is_dir():
-        message = f"{DEBUG}, which has the personality in effect, does not exist"
+    require_module(machine)
+    if not machine.path(_DEBUG).is_dir():
+        message = f"/{_DEBUG}, which has the personality in effect, does not exist"
         raise UserError(message, "mount debugfs: mount -t debugfs none /sys/kernel/debug")
-    with requested_for(addresses, name, journal):
-        yield frozenset(transport.number for transport in client_transports())
+    with requested_for(addresses, name, journal, machine):
+        yield frozenset(transport.number for transport in client_transports(machine))
 
 
-def require_module(table: Path = TABLE) -> None:
+def require_module(machine: Machine = LIVE) -> None:
     """UserError unless the module is loaded."""
-    if not table.exists():
+    if not machine.path(_TABLE).exists():
         message = "a personality needs module nfsrdma: found no module"
         raise UserError(message, "load this version: nfsrdma module load")
 
 
 @contextlib.contextmanager
 def requested_for(
-    addresses: Sequence[str], name: str, journal: Journal, table: Path = TABLE
+    addresses: Sequence[str], name: str, journal: Journal, machine: Machine = LIVE
 ) -> Iterator[None]:
     """Have an entry for each address in the table within the block.
 
@@ -128,21 +129,23 @@ def requested_for(
     from nfsrdma_tools.lock import host_lock
     from nfsrdma_tools.undo import Write
 
+    table = machine.path(_TABLE)
     with host_lock("personality"), contextlib.ExitStack() as undos:
         for address in addresses:
-            earlier = table_entries(table).get(_without_zone(address))
+            earlier = table_entries(machine).get(_without_zone(address))
             undo = Write(str(table), f"{address},{earlier}" if earlier else address)
             journal.add(undo)
             undos.callback(_restore_entry, undo, journal)
             _write_entry(f"{address},{name}", table)
-            entry = table_entries(table).get(_without_zone(address), "none")
+            entry = table_entries(machine).get(_without_zone(address), "none")
             if entry != name:
                 raise MismatchError(f"personality for {address}", name, entry)
         yield
 
 
-def table_entries(table: Path = TABLE) -> dict[str, str]:
+def table_entries(machine: Machine = LIVE) -> dict[str, str]:
     """The table's personalities by address; the kernel prints addresses without their zone."""
+    table = machine.path(_TABLE)
     try:
         words = files.text(table).split()
     except OSError as error:
@@ -169,10 +172,10 @@ def _without_zone(address: str) -> str:
     return str(ipaddress.ip_address(address.partition("%")[0]))
 
 
-def client_transports(debug: Path = DEBUG) -> list[ClientTransport]:
+def client_transports(machine: Machine = LIVE) -> list[ClientTransport]:
     """The client transports of our module by number; none for users other than root."""
     try:
-        folders = [path for path in debug.iterdir() if path.name.isdecimal()]
+        folders = [path for path in machine.path(_DEBUG).iterdir() if path.name.isdecimal()]
     except OSError:
         return []
     transports = map(_client_transport, sorted(folders, key=lambda path: int(path.name)))

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from nfsrdma_tools import files, udev
 from nfsrdma_tools.errors import MismatchError, UsageError, UserError
+from nfsrdma_tools.host.machine import LIVE, Machine
 
 __all__ = ["blocks_for", "get_kb", "kb_for", "path_of", "set_kb", "verify"]
 
-_BDI = Path("/sys/class/bdi")
 _TRIES = 3
 
 
@@ -38,20 +38,20 @@ def blocks_for(kb: int, rsize: int) -> float:
     return kb * 1024 / rsize if rsize else 0.0
 
 
-def path_of(device: str) -> Path:
+def path_of(device: str, machine: Machine = LIVE) -> Path:
     """The file that has the window of ``device``, in KiB."""
-    return _BDI / device / "read_ahead_kb"
+    return machine.path(f"sys/class/bdi/{device}/read_ahead_kb")
 
 
-def get_kb(device: str, bdi: Path = _BDI) -> int:
+def get_kb(device: str, machine: Machine = LIVE) -> int:
     """The window in effect on ``device`` ("0:45"), in KiB.  UserError if the device is gone."""
     try:
-        return int(files.raw(f"{bdi}/{device}/read_ahead_kb"))
+        return int(files.raw(path_of(device, machine)))
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the read-ahead of device {device}: {error}") from error
 
 
-def set_kb(device: str, kb: int, bdi: Path = _BDI) -> int:
+def set_kb(device: str, kb: int, machine: Machine = LIVE) -> int:
     """Set the window of ``device`` and verify that it stays; returns the value in effect, in KiB.
 
     Raises MismatchError if another value is in effect afterwards, UserError if it cannot be
@@ -59,32 +59,28 @@ def set_kb(device: str, kb: int, bdi: Path = _BDI) -> int:
     """
     udev.settle()
     for _ in range(_TRIES):
-        _write(device, kb, bdi)
+        _write(device, kb, machine)
         udev.settle()
-        if get_kb(device, bdi) == kb:
+        if get_kb(device, machine) == kb:
             break
-    return verify(device, kb, bdi)
+    return verify(device, kb, machine)
 
 
-def verify(device: str, kb: int, bdi: Path = _BDI) -> int:
+def verify(device: str, kb: int, machine: Machine = LIVE) -> int:
     """Verify that the window of ``device`` is ``kb``; call it again after a measurement."""
-    current = get_kb(device, bdi)
+    current = get_kb(device, machine)
     if current != kb:
         hint = "a udev rule may set it (99-nfs.rules), and the kernel rounds down to whole pages"
         raise MismatchError(f"read-ahead of device {device} in KiB", kb, current, hint)
     return current
 
 
-def _write(device: str, kb: int, bdi: Path) -> None:
+def _write(device: str, kb: int, machine: Machine) -> None:
     try:
-        _file(device, bdi).write_text(str(kb))
+        path_of(device, machine).write_text(str(kb))
     except PermissionError as error:
         raise UserError(
             f"cannot set the read-ahead of device {device}", "run this as root"
         ) from error
     except OSError as error:
         raise UserError(f"cannot set the read-ahead of device {device} to {kb}: {error}") from error
-
-
-def _file(device: str, bdi: Path) -> Path:
-    return bdi / device / "read_ahead_kb"

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.files import readable
+from nfsrdma_tools.host.machine import LIVE, Machine
 
 __all__ = ["Task", "Transport", "Transports", "parse_tasks", "tasks", "xprt_numbers"]
 
-_SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
-_CLIENTS = Path("/sys/kernel/debug/sunrpc/rpc_clnt")
 _PAIR = re.compile(r"^(\w+)=(\S*)", re.MULTILINE)
 # number, flags, status, client, XID, timeout, operations [module], program and version, procedure,
 # a:action [module] q:queue
@@ -77,8 +76,9 @@ class Task:
 class Transports:
     """Reads transports repeatedly; an unchanged transport is the same object each time."""
 
-    def __init__(self, numbers: Container[int] | None, switches: Path = _SWITCHES) -> None:
+    def __init__(self, numbers: Container[int] | None, machine: Machine = LIVE) -> None:
         """Find the transports of these numbers, or all, in this network namespace."""
+        switches = machine.path("sys/kernel/sunrpc/xprt-switches")
         folders = ((int(p.name.split("-")[1]), p) for p in switches.glob("switch-*/xprt-*-*"))
         self._folders = {
             n: str(path) for n, path in sorted(folders) if numbers is None or n in numbers
@@ -131,9 +131,10 @@ def _transport(number: int, folder: str, state: str, info: str) -> Transport:
     )
 
 
-def tasks(client: int, clients: Path = _CLIENTS) -> list[Task]:
+def tasks(client: int, machine: Machine = LIVE) -> list[Task]:
     """The pending RPCs of a client; empty for users other than root."""
-    return parse_tasks(client, readable(f"{clients}/{client:x}/tasks"))
+    path = machine.path(f"sys/kernel/debug/sunrpc/rpc_clnt/{client:x}/tasks")
+    return parse_tasks(client, readable(path))
 
 
 def parse_tasks(client: int, text: str) -> list[Task]:

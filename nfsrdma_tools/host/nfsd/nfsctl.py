@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, printable
-from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfsd_status import NfsdStatus
 
 __all__ = [
@@ -37,14 +37,13 @@ __all__ = [
     "versions",
 ]
 
-_NFSD = Path("/proc/fs/nfsd")
-PORTLIST = _NFSD / "portlist"
+_NFSD = "proc/fs/nfsd"
+PORTLIST = LIVE.path(f"{_NFSD}/portlist")
 """The listeners; a line that is written to it adds one."""
 _DEBUG = "sys/kernel/debug/nfsd"
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _LISTENER = re.compile(r"([\w-]{1,32})\s+([0-9]{1,5})")
 _SHOWN = 60
-_STATISTICS = Path("/proc/net/rpc/nfsd")
 # lines of counts by procedure of NFSv3 (RFC 1813) and by operation of NFSv4 (RFC 8881), and the
 # number of READ; a count of the numbers comes first
 _READS = {"proc3": 6, "proc4ops": 25}
@@ -89,10 +88,10 @@ class PoolCounts(NamedTuple):
     woken: int = 0
 
 
-def pool_counts(nfsd: Path = _NFSD) -> PoolCounts:
+def pool_counts(machine: Machine = LIVE) -> PoolCounts:
     """The sums over all pools of threads; 0 if nfsd does not run."""
     try:
-        rows = [row.split() for row in _read(nfsd / "pool_stats").splitlines()]
+        rows = [row.split() for row in _read(machine.path(f"{_NFSD}/pool_stats")).splitlines()]
     # the kernel has no pools while nfsd is stopped
     except OSError:
         return PoolCounts()
@@ -100,20 +99,21 @@ def pool_counts(nfsd: Path = _NFSD) -> PoolCounts:
     return PoolCounts(sum(int(row[2]) for row in pools), sum(int(row[3]) for row in pools))
 
 
-def threads(nfsd: Path = _NFSD) -> int:
+def threads(machine: Machine = LIVE) -> int:
     """The number of nfsd threads; 0 if the server is stopped or its filesystem is not mounted.
 
     UserError if the file has no number.
     """
-    text = _read(nfsd / "threads").strip()
+    text = _read(machine.path(f"{_NFSD}/threads")).strip()
     if text and not _NUMBER.fullmatch(text):
         raise UserError(f"threads of nfsd: {text[:_SHOWN]!r} is no number")
     return int(text or 0)
 
 
-def listeners(nfsd: Path = _NFSD) -> list[Listener]:
+def listeners(machine: Machine = LIVE) -> list[Listener]:
     """The listeners of nfsd; IPv4 and IPv6 count as one.  UserError for a line that is none."""
-    lines = (line.strip() for line in _read(nfsd / "portlist").split("\n"))
+    text = _read(machine.path(f"{_NFSD}/portlist"))
+    lines = (line.strip() for line in text.split("\n"))
     return sorted(set(map(_listener, filter(None, lines))))
 
 
@@ -167,29 +167,30 @@ def splice_read(machine: Machine) -> bool | None:
     return {"0": True, "1": False}.get(machine.text(f"{_DEBUG}/disable-splice-read").strip())
 
 
-def listen(transport: str, port: int, nfsd: Path = _NFSD) -> None:
+def listen(transport: str, port: int, machine: Machine = LIVE) -> None:
     """Add a listener to a running nfsd.  UserError if the kernel refuses it.
 
     It remains until nfsd stops.
     """
     try:
-        (nfsd / "portlist").write_text(f"{transport} {port}\n")
+        machine.path(f"{_NFSD}/portlist").write_text(f"{transport} {port}\n")
     except OSError as error:
         hint = "run nfsrdma doctor, or see dmesg"
         raise UserError(f"nfsd cannot listen on {transport} {port}: {error}", hint) from error
 
 
-def versions(nfsd: Path = _NFSD) -> list[str]:
+def versions(machine: Machine = LIVE) -> list[str]:
     """The NFS versions that nfsd offers, like ``3`` and ``4.2``; empty if it was never started."""
-    words = set(_read(nfsd / "versions").split())
+    words = set(_read(machine.path(f"{_NFSD}/versions")).split())
     offered = {word[1:] for word in words if re.fullmatch(r"\+(3|4\.\d)", word)}
     # the file lists 4.0 only if it is off
     return sorted(offered | ({"4.0"} if "+4" in words and "-4.0" not in words else set()))
 
 
-def read_statistics(path: Path = _STATISTICS) -> Served | None:
+def read_statistics(machine: Machine = LIVE) -> Served | None:
     """The counters; None if nfsd is not loaded."""
-    text = files.read(path)
+    # not proc/net: that is the network namespace of the process that reads it
+    text = files.read(machine.of_process("net/rpc/nfsd"))
     return parse_statistics(text) if text else None
 
 

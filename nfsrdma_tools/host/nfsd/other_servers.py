@@ -72,7 +72,7 @@ class _Socket(NamedTuple):
 
 def other_server(machine: Machine) -> OtherServer | None:
     """The server; None if the kernel's has listeners, or no other one listens or was recorded."""
-    if nfsctl.listeners(machine.path("proc/fs/nfsd")):
+    if nfsctl.listeners(machine):
         return None
     sockets = [sock for name in _FILES for sock in _sockets(machine.text(name))]
     port, _, over_rdma = machine.fact(RDMA_FACT, lambda: _over_rdma(machine)).partition(" ")

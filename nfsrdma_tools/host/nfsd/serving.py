@@ -99,11 +99,11 @@ def serving(machine: Machine = LIVE) -> Serving:
         if threads:
             versions = status.versions
         if versions is None and _is_known(machine, "versions"):
-            versions = tuple(nfsctl.versions(nfsd))
+            versions = tuple(nfsctl.versions(machine))
         if threads is None and _is_known(machine, "threads"):
-            threads = nfsctl.threads(nfsd)
+            threads = nfsctl.threads(machine)
     if listeners is None and _is_known(machine, "portlist"):
-        listeners = tuple(nfsctl.listeners(nfsd))
+        listeners = tuple(nfsctl.listeners(machine))
     # our own state is that of this host only
     state = server_state.load() if machine.live else None
     return Serving(
@@ -206,7 +206,7 @@ def _require_server(machine: Machine = LIVE) -> None:
     """UserError unless nfs-utils' server and the kernel's nfsd are installed."""
     if not is_installed("exportfs"):
         message = "the NFS server is not installed: found no program exportfs"
-        raise UserError(message, packages.install("nfs-server", root=machine.root))
+        raise UserError(message, packages.install("nfs-server", machine=machine))
     if (other := other_server(machine)) and other.program:
         raise UserError(f"{other}: the kernel's server cannot", "stop that server first")
     if machine.path("sys/module/nfsd").exists() or not is_installed("modinfo"):

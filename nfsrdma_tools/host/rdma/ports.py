@@ -49,8 +49,6 @@ PHYSICAL_STATES = (
 # what rdma(8) prints for other numbers (phys_state_to_str in rdma/link.c of iproute2)
 _OTHER_STATES = ("UNKNOWN", "OPA_OFFLINE", "OPA_TEST")
 
-_SYSFS = Path("/sys/class/infiniband")
-
 
 class NoRdmaError(UserError):
     """ib_core is not loaded, or the kernel has none; ``reason`` is the text of the errno."""
@@ -161,9 +159,9 @@ class Port(NamedTuple):
 
 
 class Ports:
-    """Reads the ports of all RDMA devices repeatedly."""
+    """Reads the ports of all RDMA devices repeatedly; ``sysfs`` is its class/infiniband."""
 
-    def __init__(self, sysfs: Path = _SYSFS) -> None:
+    def __init__(self, sysfs: Path) -> None:
         self._sysfs = sysfs
         self._devices: list[str] = []
         self._known: dict[str, Port] = {}

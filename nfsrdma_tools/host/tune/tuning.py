@@ -25,6 +25,7 @@ from nfsrdma_tools import undo as undo_actions
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import FileChange
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import fstab, mounting, mounts, readahead, units
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount
@@ -52,7 +53,7 @@ __all__ = [
     "undoing",
 ]
 
-SLASH = Path("/")
+SLASH = LIVE.root
 _RELOAD_SYSTEMD = ("systemctl", "daemon-reload")
 _RELOAD_UDEV = ("udevadm", "control", "--reload")
 RULE = Path("etc/udev/rules.d/99-zz-nfsrdma.rules")
@@ -117,32 +118,32 @@ class PartlyUndoneError(UserError):
         super().__init__(message, "the files are restored: reboot or remount" if pending else "")
 
 
-def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneState:
+def apply(request: TuneRequest, machine: Machine = LIVE, remount: bool = False) -> TuneState:
     """Save ``request``, put it in effect as far as possible, and return what is in effect.
 
-    A ``root`` other than / edits the files below it and leaves the kernel alone.  ``remount``
+    A root other than / edits the files below it and leaves the kernel alone.  ``remount``
     unmounts, mounts by fstab or unit, and verifies that the new mount has the tuned values.
     On any error (nothing defines the mount, it is busy, the kernel rounds) all changes are
     reverted.
     """
     with tune_state.locked(), journal() as changes:
-        old, mount = _known(request.directory, root), _mount(request.directory, root)
+        old, mount = _known(request.directory, machine), _mount(request.directory, machine)
         identity = _topmost(mount)
         was = old.read_ahead_was_kb if old else _read_ahead(mount)
         try:
-            tuned = _plan(request, mount, was, root, _edit(old) if old else None)
+            tuned = _plan(request, mount, was, machine, _edit(old) if old else None)
             # a remount frees the device, which may be that of another mount by the undo
-            _note_undo(old, tuned, None if remount else mount, root, changes)
+            _note_undo(old, tuned, None if remount else mount, machine, changes)
             if remount:
                 if mount and identity:
                     _note_mount(mount, identity, changes)
                 # unmount first: a busy mount fails before anything is changed
                 _unmount(request.directory, identity)
-            if old and (pending := _restore(old, root, by=tuned)):
+            if old and (pending := _restore(old, machine, by=tuned)):
                 raise UserError("; ".join(pending))
-            _put(tuned, root)
+            _put(tuned, machine)
             if remount:
-                _mount_as_defined(request.directory, _source(tuned, mount, root), changes)
+                _mount_as_defined(request.directory, _source(tuned, mount, machine), changes)
                 _verify(tuned)
         except UserError as error:
             failures = [text for text in changes.undo() if error.message not in text]
@@ -150,12 +151,12 @@ def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> Tu
                 raise UserError("; ".join([error.message, *failures]), error.hint) from error
             raise
         changes.keep()
-        _remove_folder(root)
-    return _state(tuned, root)
+        _remove_folder(machine)
+    return _state(tuned, machine)
 
 
 def _note_undo(
-    old: Tuned | None, tuned: Tuned, mount: Mount | None, root: Path, changes: Journal
+    old: Tuned | None, tuned: Tuned, mount: Mount | None, machine: Machine, changes: Journal
 ) -> None:
     """Record in the journal how to return to ``old``: the files first, then what reads them."""
     was = old.read_ahead_was_kb if old and old.read_ahead_kb is not None else None
@@ -163,10 +164,10 @@ def _note_undo(
     if mount and wrote is not None:
         path, kb = readahead.path_of(mount.device), readahead.get_kb(mount.device)
         changes.add(Write(str(path), str(kb), str(wrote)))
-    for argv in _reloads((old, tuned), root):
+    for argv in _reloads((old, tuned), machine):
         changes.add(Run(argv))
-    state = tune_state.path(root)
-    paths = [state, root / RULE, root / HELPER]
+    state = tune_state.path(machine)
+    paths = [state, machine.root / RULE, machine.root / HELPER]
     earlier, later = _edit(old) if old else None, _edit(tuned)
     dropins = [edit for edit in (earlier, later) if edit and edit.before is None]
     folders = dict.fromkeys(path.parent for path in [*paths, *(edit.file for edit in dropins)])
@@ -197,38 +198,38 @@ def _topmost(mount: Mount | None) -> MountIdentity | None:
     return identities[-1] if identities else None
 
 
-def _source(tuned: Tuned, mount: Mount | None, root: Path) -> str:
+def _source(tuned: Tuned, mount: Mount | None, machine: Machine) -> str:
     """What the definition mounts; that of the mount if the definition is not known."""
     edit = _edit(tuned)
     lines = fstab.nfs_lines(edit.after) if edit and edit.before is not None else ()
     if lines:
         return lines[0].source
     # by this source, a later start knows the mount of a process that was killed
-    defined = tune_definition.source(Path(tuned.directory), root)
+    defined = tune_definition.source(Path(tuned.directory), machine.root)
     return defined or (str(mount.target) if mount else "")
 
 
 def applying(
-    request: TuneRequest, root: Path = SLASH, remount: bool = False
+    request: TuneRequest, machine: Machine = LIVE, remount: bool = False
 ) -> list[str | FileChange]:
     """The changes that ``apply`` would make; those of the state file are left out.
 
     Raises the errors of ``apply`` that the present state causes.
     """
-    old, mount = _known(request.directory, root), _mount(request.directory, root)
+    old, mount = _known(request.directory, machine), _mount(request.directory, machine)
     was = old.read_ahead_was_kb if old else _read_ahead(mount)
     previous = _edit(old) if old else None
-    tuned = _plan(request, mount, was, root, previous)
+    tuned = _plan(request, mount, was, machine, previous)
     texts = tune_definition.resulting(previous, _edit(tuned))
-    rows = [row for row in _tuned_mounts(root) if row != old]
+    rows = [row for row in _tuned_mounts(machine) if row != old]
     if tuned.read_ahead_kb is not None:
-        texts |= _outdated_rule(root)
+        texts |= _outdated_rule(machine)
     elif all(row.read_ahead_kb is None for row in rows):
-        texts |= dict.fromkeys(_installed_rule(root))
+        texts |= dict.fromkeys(_installed_rule(machine))
     pairs = [(path, files.readable(path) if path.exists() else None) for path in texts]
     changes = [FileChange(path, now, texts[path]) for path, now in pairs if now != texts[path]]
-    steps = _activations(old, root, was if tuned.read_ahead_kb is None else None) if old else []
-    steps += _activations(tuned, root, tuned.read_ahead_kb)
+    steps = _activations(old, machine, was if tuned.read_ahead_kb is None else None) if old else []
+    steps += _activations(tuned, machine, tuned.read_ahead_kb)
     return [
         *([f"unmount {request.directory}"] if remount and mount else []),
         *changes,
@@ -238,18 +239,18 @@ def applying(
 
 
 def require_measured(
-    directory: Path, transport: str, vers: str, nconnect: int, root: Path = SLASH
+    directory: Path, transport: str, vers: str, nconnect: int, machine: Machine = LIVE
 ) -> None:
     """UserError unless the mount has these values; if it is not mounted, unless they are requested.
 
     A value that the definition of an unmounted mount leaves to mount.nfs is not compared.
     """
     measured: dict[str, str | int] = {"transport": transport, "vers": vers, "nconnect": nconnect}
-    mount = _mount(directory, root)
+    mount = _mount(directory, machine)
     if mount:
         values = {name: getattr(mount, name) for name in measured}
     else:
-        asked = tune_definition.requested(directory, root)
+        asked = tune_definition.requested(directory, machine.root)
         if asked is None:
             return
         # fstab has one name for the two modules
@@ -271,13 +272,13 @@ def require_measured(
         )
 
 
-def _tuned_mounts(root: Path) -> list[Tuned]:
-    return tune_state.load(root) or []
+def _tuned_mounts(machine: Machine) -> list[Tuned]:
+    return tune_state.load(machine) or []
 
 
-def _others(tuned: Tuned, root: Path) -> list[Tuned]:
+def _others(tuned: Tuned, machine: Machine) -> list[Tuned]:
     """The other tuned mounts."""
-    return [row for row in _tuned_mounts(root) if row.directory != tuned.directory]
+    return [row for row in _tuned_mounts(machine) if row.directory != tuned.directory]
 
 
 def cost_of_rsize(rsize: int | None) -> str:
@@ -293,12 +294,12 @@ def cost_of_rsize(rsize: int | None) -> str:
     )
 
 
-def show(root: Path = SLASH) -> list[TuneState]:
+def show(machine: Machine = LIVE) -> list[TuneState]:
     """All tuned mounts with their values in effect."""
-    return [_state(tuned, root) for tuned in _tuned_mounts(root)]
+    return [_state(tuned, machine) for tuned in _tuned_mounts(machine)]
 
 
-def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
+def undo(directory: Path | None, machine: Machine = LIVE) -> list[Tuned]:
     """Revert the tuning of one mount, or of all (None); returns what was tuned.
 
     Raises UserError if nothing was, MismatchError if the line was changed in the meantime.  With
@@ -306,12 +307,12 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     PartlyUndoneError at the end.  The same error if udev or systemd do not reload their files.
     """
     with tune_state.locked(), journal():
-        mine = _tuned(directory, _tuned_mounts(root))
+        mine = _tuned(directory, _tuned_mounts(machine))
         failures: dict[str, UserError] = {}
         pending: list[str] = []
         for row in mine:
             try:
-                pending += _take_back(row, root)
+                pending += _take_back(row, machine)
             except UserError as error:
                 if len(mine) == 1:
                     raise
@@ -322,9 +323,11 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     return mine
 
 
-def undoing(directory: Path | None, root: Path = SLASH) -> tuple[list[str], dict[str, UserError]]:
+def undoing(
+    directory: Path | None, machine: Machine = LIVE
+) -> tuple[list[str], dict[str, UserError]]:
     """The changes that ``undo`` would make, and an error for each mount that stays tuned."""
-    rows = _tuned_mounts(root)
+    rows = _tuned_mounts(machine)
     mine = _tuned(directory, rows)
     changes: list[str] = []
     failures: dict[str, UserError] = {}
@@ -336,12 +339,16 @@ def undoing(directory: Path | None, root: Path = SLASH) -> tuple[list[str], dict
             failures[row.directory] = error
             continue
         was = row.read_ahead_was_kb
-        if row.read_ahead_kb is not None and was is not None and _mount(Path(row.directory), root):
+        if (
+            row.read_ahead_kb is not None
+            and was is not None
+            and _mount(Path(row.directory), machine)
+        ):
             changes.append(f"set read_ahead_kb of {row.directory} to {was}")
     undone = {row.directory for row in mine} - set(failures)
     rest = [row for row in rows if row.directory not in undone]
     if undone and all(row.read_ahead_kb is None for row in rest):
-        changes += [f"remove {path}" for path in _installed_rule(root)]
+        changes += [f"remove {path}" for path in _installed_rule(machine)]
     return changes, failures
 
 
@@ -353,13 +360,13 @@ def _tuned(directory: Path | None, rows: Sequence[Tuned]) -> list[Tuned]:
     return mine
 
 
-def _known(directory: Path, root: Path) -> Tuned | None:
-    rows = _tuned_mounts(root)
+def _known(directory: Path, machine: Machine) -> Tuned | None:
+    rows = _tuned_mounts(machine)
     return next((row for row in rows if row.directory == str(directory)), None)
 
 
-def _mount(directory: Path, root: Path) -> Mount | None:
-    return mounts.find(directory) if root == SLASH else None
+def _mount(directory: Path, machine: Machine) -> Mount | None:
+    return mounts.find(directory) if machine.root == SLASH else None
 
 
 def _read_ahead(mount: Mount | None) -> int | None:
@@ -370,10 +377,10 @@ def _plan(
     request: TuneRequest,
     mount: Mount | None,
     was: int | None,
-    root: Path,
+    machine: Machine,
     old: Edit | None = None,
 ) -> Tuned:
-    edit = tune_definition.plan(request.directory, request.rsize, request.wsize, root, old)
+    edit = tune_definition.plan(request.directory, request.rsize, request.wsize, machine.root, old)
     return Tuned(
         directory=str(request.directory),
         rsize=request.rsize,
@@ -396,14 +403,14 @@ def _kb(request: TuneRequest, mount: Mount | None) -> int | None:
     return readahead.kb_for(request.read_ahead, rsize)
 
 
-def _put(tuned: Tuned, root: Path) -> None:
-    tune_state.save([*_others(tuned, root), tuned], root)
+def _put(tuned: Tuned, machine: Machine) -> None:
+    tune_state.save([*_others(tuned, machine), tuned], machine)
     edit = _edit(tuned)
     if edit:
         tune_definition.put(edit)
     if tuned.read_ahead_kb is not None:
-        _install_rule(root)
-    for step in _activations(tuned, root, tuned.read_ahead_kb):
+        _install_rule(machine)
+    for step in _activations(tuned, machine, tuned.read_ahead_kb):
         step.run()
 
 
@@ -414,11 +421,11 @@ class _Step(NamedTuple):
     run: Callable[[], object]
 
 
-def _activations(tuned: Tuned, root: Path, kb: int | None) -> list[_Step]:
+def _activations(tuned: Tuned, machine: Machine, kb: int | None) -> list[_Step]:
     """The steps that put changed files of a mount into effect, and this read-ahead."""
-    if root != SLASH:
+    if machine.root != SLASH:
         return []
-    reloads, directory = _reloads([tuned], root), Path(tuned.directory)
+    reloads, directory = _reloads([tuned], machine), Path(tuned.directory)
     steps = [_Step(f"run {' '.join(argv)}", partial(run, *argv)) for argv in reloads]
     # a mount that is made later gets it from the udev rule
     if tuned.read_ahead_kb is not None and kb is not None and mounts.find(directory):
@@ -427,14 +434,14 @@ def _activations(tuned: Tuned, root: Path, kb: int | None) -> list[_Step]:
     return steps
 
 
-def _reloads(rows: Iterable[Tuned | None], root: Path) -> list[tuple[str, ...]]:
+def _reloads(rows: Iterable[Tuned | None], machine: Machine) -> list[tuple[str, ...]]:
     """The commands that have systemd and udev reread what the ``rows`` change."""
     known = [row for row in rows if row]
     systemd = any(row.file for row in known) and tune_definition.SYSTEMD.is_dir()
     udev = any(row.read_ahead_kb is not None for row in known)
     commands: list[tuple[str, ...]] = [_RELOAD_SYSTEMD] * systemd
     commands += [_RELOAD_UDEV] * udev
-    return commands if root == SLASH else []
+    return commands if machine.root == SLASH else []
 
 
 def _failure(step: Callable[..., object], *arguments: object) -> list[str]:
@@ -446,15 +453,15 @@ def _failure(step: Callable[..., object], *arguments: object) -> list[str]:
     return []
 
 
-def _take_back(tuned: Tuned, root: Path) -> list[str]:
+def _take_back(tuned: Tuned, machine: Machine) -> list[str]:
     """Revert the tuning; returns a message per failure to put the files into effect."""
-    failures = _restore(tuned, root)
-    tune_state.save(_others(tuned, root) or None, root)
-    _remove_folder(root)
+    failures = _restore(tuned, machine)
+    tune_state.save(_others(tuned, machine) or None, machine)
+    _remove_folder(machine)
     return failures
 
 
-def _restore(tuned: Tuned, root: Path, by: Tuned | None = None) -> list[str]:
+def _restore(tuned: Tuned, machine: Machine, by: Tuned | None = None) -> list[str]:
     """Revert the files; returns a message per failure to put them into effect.
 
     Such a failure does not keep the mount tuned: the next attempt would fail in the same way.  The
@@ -463,11 +470,11 @@ def _restore(tuned: Tuned, root: Path, by: Tuned | None = None) -> list[str]:
     edit = _edit(tuned)
     if edit:
         tune_definition.put_back(edit)
-    rows = [*_others(tuned, root), *([by] if by else [])]
+    rows = [*_others(tuned, machine), *([by] if by else [])]
     if all(row.read_ahead_kb is None for row in rows):
-        _remove_rule(root)
+        _remove_rule(machine)
     follows = by is not None and by.read_ahead_kb is not None
-    steps = _activations(tuned, root, None if follows else tuned.read_ahead_was_kb)
+    steps = _activations(tuned, machine, None if follows else tuned.read_ahead_was_kb)
     return [text for step in steps for text in _failure(step.run)]
 
 
@@ -477,8 +484,8 @@ def _edit(tuned: Tuned) -> Edit | None:
     return Edit(Path(tuned.file), tuned.before, tuned.after)
 
 
-def _state(tuned: Tuned, root: Path) -> TuneState:
-    mount = mounts.find(Path(tuned.directory)) if root == SLASH else None
+def _state(tuned: Tuned, machine: Machine) -> TuneState:
+    mount = mounts.find(Path(tuned.directory)) if machine.root == SLASH else None
     if mount is None:
         return TuneState(tuned)
     others = tuple(_sharing_with(mount.directory))
@@ -556,35 +563,39 @@ def _rule_text() -> str:
     )
 
 
-def _install_rule(root: Path) -> None:
-    """Install the rule and its helper below ``root``.
+def _install_rule(machine: Machine) -> None:
+    """Install the rule and its helper below the root.
 
     UserError if the system has no Python to run the helper.
     """
-    for path, text in _outdated_rule(root).items():
+    for path, text in _outdated_rule(machine).items():
         files.write_atomically(path, text)
 
 
-def _outdated_rule(root: Path) -> dict[Path, str]:
+def _outdated_rule(machine: Machine) -> dict[Path, str]:
     """The files that ``_install_rule`` would write, and their texts; the same error."""
-    if not (root / _PYTHON).exists():
-        message = f"{root / _PYTHON} does not exist, and the udev rule needs it"
+    if not (machine.root / _PYTHON).exists():
+        message = f"{machine.root / _PYTHON} does not exist, and the udev rule needs it"
         raise UserError(message, "install the distribution's package python3")
-    texts = {root / HELPER: Path(udev_helper.__file__).read_text(), root / RULE: _rule_text()}
+    texts = {
+        machine.root / HELPER: Path(udev_helper.__file__).read_text(),
+        machine.root / RULE: _rule_text(),
+    }
     return {path: text for path, text in texts.items() if files.readable(path) != text}
 
 
-def _installed_rule(root: Path) -> list[Path]:
-    """Those of the rule and its helper that exist below ``root``."""
-    return [root / path for path in (RULE, HELPER) if (root / path).exists()]
+def _installed_rule(machine: Machine) -> list[Path]:
+    """Those of the rule and its helper that exist below the root."""
+    return [machine.root / path for path in (RULE, HELPER) if (machine.root / path).exists()]
 
 
-def _remove_rule(root: Path) -> None:
-    for path in _installed_rule(root):
+def _remove_rule(machine: Machine) -> None:
+    for path in _installed_rule(machine):
         files.remove(path)
 
 
-def _remove_folder(root: Path) -> None:
+def _remove_folder(machine: Machine) -> None:
     """Remove the helper's folder if it is empty."""
-    if not any((root / HELPER.parent).glob("*")) and (root / HELPER.parent).is_dir():
-        (root / HELPER.parent).rmdir()
+    folder = machine.root / HELPER.parent
+    if not any(folder.glob("*")) and folder.is_dir():
+        folder.rmdir()

@@ -19,6 +19,7 @@ from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import ThreadTime
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.live.snapshot import Processors, Thread
 
@@ -46,8 +47,9 @@ _MOUNT_ID = re.compile(r"^mnt_id:\s*(\d{1,10})$", re.MULTILINE)
 class BusyThreads:
     """Reads the busiest threads of a host repeatedly."""
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
-        self._proc = proc
+    def __init__(self, machine: Machine = LIVE) -> None:
+        self._machine = machine
+        self._proc = machine.path("proc")
         self._all: dict[int, ThreadTime] = {}
         self._watched: dict[int, ThreadTime] = {}
         self._read_at = 0
@@ -73,7 +75,7 @@ class BusyThreads:
         now = time.monotonic_ns()
         self._tasks += tasks_ns
         before, had = self._watched, bool(self._all)
-        read = ((thread, cpu_time.thread_ns(thread, self._proc)) for thread in before)
+        read = ((thread, cpu_time.thread_ns(thread, self._machine)) for thread in before)
         self._watched = {thread: ran for thread, ran in read if ran}
         shares = {t: _share(ran, before[t]) for t, ran in self._watched.items()}
         if now >= self._due:
@@ -95,7 +97,7 @@ class BusyThreads:
         """Read all threads; the shares of those that are new among the busy ones."""
         spent = time.thread_time_ns()
         before, since = self._all, self._read_at
-        self._all, self._read_at = cpu_time.snapshot_threads(self._proc), now
+        self._all, self._read_at = cpu_time.snapshot_threads(self._machine), now
         new = ThreadTime(0, since)
         added = {}
         if before:
@@ -132,7 +134,7 @@ class BusyThreads:
         group = status.partition("\nTgid:")[2].split(None, 1)
         process = int(group[0]) if group else thread
         return Thread(
-            name=cpu_time.thread_name(thread, self._proc),
+            name=cpu_time.thread_name(thread, self._machine),
             process=process,
             number=thread,
             share=round(share, 3),
@@ -156,7 +158,7 @@ class BusyThreads:
         """
         folder = self._proc / str(process)
         try:
-            entries = mountinfo.read(folder / "mountinfo")
+            entries = mountinfo.parse(mountinfo.read_text(folder / "mountinfo"))
             by_id = {entry.id: entry.device for entry in entries if entry.is_nfs}
             where = os.readlink(folder / "cwd")  # noqa: PTH115 -- a text that may be no path
             opened = os.listdir(folder / "fdinfo")  # noqa: PTH208 -- names only

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools import files
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 
 __all__ = ["DiskCounts", "LinkCounts", "Links", "disk_counts", "disks_below"]
@@ -51,8 +52,8 @@ class _Source:
 class Links:
     """Reads the links repeatedly; ``find`` lists them anew."""
 
-    def __init__(self, sysfs: Path = Path("/sys")) -> None:
-        self._sysfs = sysfs
+    def __init__(self, machine: Machine = LIVE) -> None:
+        self._sysfs = machine.path("sys")
         self._sources: dict[str, _Source] = {}
 
     def find(self) -> None:
@@ -102,7 +103,6 @@ class Links:
         return sources
 
 
-_DISKSTATS = Path("/proc/diskstats")
 _FIELDS = 14
 
 
@@ -116,10 +116,10 @@ class DiskCounts:
     waited_ms: int = 0
 
 
-def disk_counts(path: Path = _DISKSTATS) -> dict[str, DiskCounts]:
+def disk_counts(machine: Machine = LIVE) -> dict[str, DiskCounts]:
     """The counters of all block devices and partitions, by "major:minor"."""
     disks = {}
-    for line in files.readable(path).splitlines():
+    for line in files.readable(machine.path("proc/diskstats")).splitlines():
         words = line.split()
         if len(words) < _FIELDS or not "".join((*words[:2], *words[3:_FIELDS])).isdecimal():
             continue

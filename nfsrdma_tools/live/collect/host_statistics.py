@@ -36,11 +36,10 @@ class HostReader:
         self._mounts = MountReader(clients, machine)
         self._server = ServerReader(machine, self._sources, pending_rpcs)
         self._ports = rdma_ports.Ports(machine.path("sys/class/infiniband"))
-        self._stats = mountstats.Reader(machine.of_process("mountstats"))
-        self._proc = machine.path("proc")
-        self._ours = machine.path("sys/kernel/debug/nfsrdma")
-        self._links = device_counters.Links(machine.path("sys"))
-        self._threads = BusyThreads(self._proc)
+        self._stats = mountstats.Reader(machine)
+        self._machine = machine
+        self._links = device_counters.Links(machine)
+        self._threads = BusyThreads(machine)
         self._turn = 0
 
     @property
@@ -57,14 +56,14 @@ class HostReader:
         self._turn += 1
         return Readings(
             mounts={str(stats.directory): stats for stats in mounts},
-            cpu=self._sources.read("CPU", lambda: cpu_time.busy(self._proc)),
+            cpu=self._sources.read("CPU", lambda: cpu_time.busy(self._machine)),
             at=time.monotonic_ns(),
-            ticks=cpu_time.parse_stat(files.readable(self._proc / "stat")),
+            ticks=cpu_time.parse_stat(files.readable(self._machine.path("proc/stat"))),
             links=self._links.read() if mounts or nfsd else {},
-            disks=device_counters.disk_counts(self._proc / "diskstats") if nfsd else {},
+            disks=device_counters.disk_counts(self._machine) if nfsd else {},
             nfsd=nfsd,
             pools=self._server.pools() if nfsd else nfsctl.PoolCounts(),
-            transports={state.number: state for state in client_transports(self._ours)},
+            transports={state.number: state for state in client_transports(self._machine)},
             threadless=self._server.threadless() if nfsd else None,
         )
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import definitions, mountinfo, mountstats, readahead, sunrpc
 from nfsrdma_tools.host.nfs.mounts import Mount as Effect
 from nfsrdma_tools.host.nfs.mounts import nfs_mounts
@@ -29,9 +29,7 @@ class MountReader:
 
     def __init__(self, clients: ClientFinder, machine: Machine) -> None:
         self._clients, self._machine = clients, machine
-        self._info = machine.of_process("mountinfo")
-        self._watch = _watch(self._info)
-        self._bdi = machine.path("sys/class/bdi")
+        self._watch = _watch(machine)
         self._mounts: list[Mount] = []
         self._known = RpcClients()
         self._transports = self._transports_of(())
@@ -63,10 +61,10 @@ class MountReader:
         """Update the lists of mounts and connections if they changed, and some of the settings."""
         self._turn += 1
         if self._watch.changed():
-            entries = mountinfo.read(self._info)
+            entries = mountinfo.read(self._machine)
             requested = _requested(self._machine, entries)
             grouped = _grouped(nfs_mounts(entries, self._machine), requested)
-            self._mounts = [_with_read_ahead(mount, self._bdi) for mount in grouped]
+            self._mounts = [_with_read_ahead(mount, self._machine) for mount in grouped]
             self._clients.look_up()
         elif self._clients.has_failed:
             self._clients.look_up()
@@ -74,18 +72,19 @@ class MountReader:
             self._known = self._clients.known
             self._transports = self._transports_of(set().union(*self._known.xprts.values()))
         for i in range(self._turn % SLOWLY, len(self._mounts), SLOWLY):
-            self._mounts[i] = _with_read_ahead(self._mounts[i], self._bdi)
+            self._mounts[i] = _with_read_ahead(self._mounts[i], self._machine)
 
     def _transports_of(self, numbers: Container[int]) -> sunrpc.Transports:
-        switches = self._machine.path("sys/kernel/sunrpc/xprt-switches")
-        return sunrpc.Transports(numbers, switches)
+        return sunrpc.Transports(numbers, self._machine)
 
 
-def _watch(path: Path) -> mountinfo.Watch:
+def _watch(machine: Machine) -> mountinfo.Watch:
+    path = machine.of_process("mountinfo")
     try:
-        return mountinfo.Watch(path)
+        return mountinfo.Watch(machine)
     except OSError as error:
-        hint = "the path of procfs has to be the /proc of a host" if path != mountinfo.PROC else ""
+        other = path != LIVE.of_process("mountinfo")
+        hint = "the path of procfs has to be the /proc of a host" if other else ""
         raise UserError(f"cannot read {path}: {error.strerror}", hint) from error
 
 
@@ -134,9 +133,9 @@ def _asked_by_port(mount: Effect) -> str:
     return "rdma" if mount.options.get("port") == str(RDMA_PORT) else ""
 
 
-def _with_read_ahead(mount: Mount, bdi: Path) -> Mount:
+def _with_read_ahead(mount: Mount, machine: Machine) -> Mount:
     try:
-        window = readahead.get_kb(mount.device, bdi)
+        window = readahead.get_kb(mount.device, machine)
     except UserError:
         return mount
     return mount if window == mount.read_ahead_kb else replace(mount, read_ahead_kb=window)

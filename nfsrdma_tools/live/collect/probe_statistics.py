@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.live.collect.client_finder import RpcClients
 from nfsrdma_tools.live.snapshot import (
     Ahead,
@@ -129,15 +129,15 @@ class ProbeReader:
 
 @contextmanager
 def counting(
-    missing: dict[str, str], names: Sequence[str], proc: Path
+    missing: dict[str, str], names: Sequence[str], machine: Machine
 ) -> Iterator[ProbeReader | None]:
     """The probe sets in one session; None, and the reason in ``missing``, if they do not attach.
 
-    ``proc`` is the /proc of the host.
+    ``machine`` is the host, whose threads are listed.
     """
     with ExitStack() as stack:
         try:
-            attached = probe_sets.attached(names, rate=CPU_RATE, sums_only=True, proc=proc)
+            attached = probe_sets.attached(names, rate=CPU_RATE, sums_only=True, machine=machine)
             session = stack.enter_context(attached)
         except UserError as error:
             missing["probes"] = str(error)

@@ -60,11 +60,10 @@ class Sampler:
     ) -> None:
         self.interval = interval
         self._sets = sets
-        self._proc = machine.path("proc")
+        self._machine = machine
         self._clients = ClientFinder(machine)
         self._host = HostReader(self._clients, machine, pending_rpcs)
-        debug = machine.path("sys/kernel/debug/sunrpc/rpc_clnt")
-        self._pending = PendingRpcs(partial(tasks, clients=debug))
+        self._pending = PendingRpcs(partial(tasks, machine=machine))
         self._stop = threading.Event()
         self._before: Readings | None = None
         self._at = 0.0
@@ -184,7 +183,7 @@ class Sampler:
 
     def _attached(self, stack: ExitStack, missing: dict[str, str]) -> ProbeReader | None:
         try:
-            return stack.enter_context(counting(missing, self._sets, self._proc))
+            return stack.enter_context(counting(missing, self._sets, self._machine))
         # bcc raises anything: continue without probes
         except Exception as error:
             missing["probes"] = f"attaching them failed: {error!r}"

@@ -31,10 +31,7 @@ class ServerReader:
         self._sources = sources
         # netlink is that of the namespace of this process
         self._netlink, self._pending = machine.live, pending_rpcs
-        self._info = machine.of_process("mountinfo")
-        # not proc/net: that is the network namespace of the process that reads it
-        self._served = machine.of_process("net/rpc/nfsd")
-        self._nfsd = machine.path("proc/fs/nfsd")
+        self._machine = machine
         self._debug = machine.path("sys/kernel/debug/nfsrdma-server")
         self._limit = machine.path(threadless.PARAMETER)
         self._etab = machine.path("var/lib/nfs/etab")
@@ -44,11 +41,11 @@ class ServerReader:
 
     def statistics(self) -> nfsctl.Served | None:
         """The counters of nfsd; None if it does not run."""
-        return self._sources.read("nfsd", lambda: nfsctl.read_statistics(self._served))
+        return self._sources.read("nfsd", lambda: nfsctl.read_statistics(self._machine))
 
     def pools(self) -> nfsctl.PoolCounts:
         """The counters of nfsd's pools."""
-        return nfsctl.pool_counts(self._nfsd)
+        return nfsctl.pool_counts(self._machine)
 
     def threadless(self) -> threadless.Counts | None:
         """The threadless reads of our server; None if they are off."""
@@ -70,7 +67,7 @@ class ServerReader:
 
     def _find_exported(self, known: Mapping[str, device_counters.DiskCounts]) -> None:
         paths = self._sources.read("exports", lambda: [e.path for e in etab.effective(self._etab)])
-        entries = self._sources.read("mountinfo", lambda: mountinfo.read(self._info))
+        entries = self._sources.read("mountinfo", lambda: mountinfo.read(self._machine))
         self._exported = device_counters.disks_below(paths or (), entries or (), known)
 
     def server(self, now: Readings, before: Readings) -> Server | None:
@@ -79,7 +76,7 @@ class ServerReader:
         status = self._status(slowly) if now.nfsd else NfsdStatus()
         threads = nfsctl.running(status)
         if threads is None:
-            threads = self._sources.read("nfsd threads", lambda: nfsctl.threads(self._nfsd))
+            threads = self._sources.read("nfsd threads", lambda: nfsctl.threads(self._machine))
         if not threads or not now.nfsd:
             return None
         if slowly:
@@ -93,7 +90,7 @@ class ServerReader:
         names = ("read_bytes", "write_bytes", "calls", "bad_calls")
         # the counters restart at 0 with module nfsd
         grown = {n: max(getattr(now.nfsd, n) - getattr(then, n), 0) for n in names}
-        reach = server_debugfs.personality_totals(self._debug)
+        reach = server_debugfs.personality_totals(self._machine)
         return Server(
             threads,
             self._listeners,
@@ -116,7 +113,7 @@ class ServerReader:
         )
 
     def _in_portlist(self) -> tuple[nfsctl.Listener, ...]:
-        return tuple(nfsctl.listeners(self._nfsd))
+        return tuple(nfsctl.listeners(self._machine))
 
     def _status(self, slowly: bool) -> NfsdStatus:
         """What nfsd reports by netlink; its listeners if ``slowly``."""

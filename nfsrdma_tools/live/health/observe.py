@@ -252,8 +252,7 @@ class _Busy:
 
     def __call__(self, device: str) -> bool | None:
         if self._transports is None:
-            switches = self._machine.path("sys/kernel/sunrpc/xprt-switches")
-            self._transports = Transports(None, switches).read()
+            self._transports = Transports(None, self._machine).read()
         switch = self._machine.path("sys/fs/nfs") / device / "nfs_client" / "switch"
         numbers = xprt_numbers(switch)
         own = (self._transports.get(number) for number in numbers)

@@ -22,6 +22,7 @@ from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.host import cpu_time as host
 from nfsrdma_tools.host.cpu_time import ThreadTime
+from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.probes import cpu_layers as layers
 from nfsrdma_tools.probes import kallsyms
 from nfsrdma_tools.probes.cpu_layers import Frame
@@ -113,9 +114,9 @@ class Reader:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.proc: Path = session.state.get("proc", Path("/proc"))
+        self.machine: Machine = session.state.get("machine", LIVE)
         # samples have the numbers that the host has for threads
-        self.own = _own_number(self.proc)
+        self.own = _own_number(self.machine.path("proc"))
         self.rate = 0
         self.groups: dict[int, str] = {}
         self.samples: Counter[ThreadLayer] = Counter()
@@ -125,16 +126,16 @@ class Reader:
         self._stack = lru_cache(_CACHED)(self._stack_of)
         self._layer_side = lru_cache(_CACHED)(self._layer_side_of)
         # load modules now, not while clocks are compared
-        host.snapshot(self.proc)
+        host.snapshot(self.machine)
         if not kallsyms.are_hidden():
             session.bpf.ksym(0)
 
     def read(self) -> Reading:
         """The current sums since the session began."""
-        now, stat = host.snapshot(self.proc), host.idle_ticks(self.proc)
-        ran = host.snapshot_threads(self.proc)
+        now, stat = host.snapshot(self.machine), host.idle_ticks(self.machine)
+        ran = host.snapshot_threads(self.machine)
         for thread in ran.keys() - self.groups.keys():
-            self.groups[thread] = group(host.thread_name(thread, self.proc))
+            self.groups[thread] = group(host.thread_name(thread, self.machine))
         self._drain()
         lost = sum(self.session.table("cpu_lost")[ctypes.c_int(0)])
         samples = dict(self.samples)
@@ -192,10 +193,10 @@ class Symbols:
     ``ksym`` is bcc's; it returns bytes such as ``do_task [rdma_rxe]`` or ``vfs_read [kernel]``.
     """
 
-    def __init__(self, ksym: Callable[..., bytes], modules: Path = Path("/proc/modules")) -> None:
+    def __init__(self, ksym: Callable[..., bytes], machine: Machine = LIVE) -> None:
         self.ksym = ksym
         self.known: dict[int, Frame] = {}
-        rows = (row.split() for row in modules.read_text().splitlines())
+        rows = (row.split() for row in machine.path("proc/modules").read_text().splitlines())
         self.modules = sorted((int(row[5], 16), row[0]) for row in rows)
 
     def frames(self, addresses: Sequence[int]) -> tuple[Frame, ...]:

@@ -20,6 +20,7 @@ from nfsrdma_tools.capture import layout, messages, probes
 from nfsrdma_tools.capture.conversation import Message
 from nfsrdma_tools.capture.messages import ORIGINS, PARTS, Assembler, Part, part
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.probes import btf
 from nfsrdma_tools.probes.btf import Btf
 
@@ -348,15 +349,18 @@ def test_arguments_are_in_the_registers_of_the_machine() -> None:
 
 
 def test_types_of_a_kernel_are_loaded_or_an_error(tmp_path: Path) -> None:
+    machine = Machine(sysfs=tmp_path)
+    folder = machine.path("sys/kernel/btf")
+    folder.mkdir(parents=True)
     with pytest.raises(UserError, match="cannot read the kernel's type information"):
-        btf.load(("rpcrdma",), tmp_path)
-    (tmp_path / "vmlinux").write_bytes(BASE)
-    assert btf.load(("rpcrdma",), tmp_path) == {}
-    (tmp_path / "rpcrdma").write_bytes(MODULE)
-    assert btf.load(("rpcrdma",), tmp_path)["rpcrdma"].has_function("f")
-    (tmp_path / "rpcrdma").write_bytes(b"no BTF" * 9)
+        btf.load(("rpcrdma",), machine)
+    (folder / "vmlinux").write_bytes(BASE)
+    assert btf.load(("rpcrdma",), machine) == {}
+    (folder / "rpcrdma").write_bytes(MODULE)
+    assert btf.load(("rpcrdma",), machine)["rpcrdma"].has_function("f")
+    (folder / "rpcrdma").write_bytes(b"no BTF" * 9)
     with pytest.raises(UserError, match="no BTF"):
-        btf.load(("rpcrdma",), tmp_path)
+        btf.load(("rpcrdma",), machine)
 
 
 def test_an_unknown_layout_is_an_error() -> None:

@@ -13,12 +13,12 @@ import pytest
 
 from nfsrdma_tools.cli import nfsiostat
 from nfsrdma_tools.host.machine import Machine, NotRecordedError, Recording
-from nfsrdma_tools.host.nfs import mountstats
+from nfsrdma_tools.host.nfs import mountinfo, mountstats
 from nfsrdma_tools.host.nfs.mountstats import MountStats
 from nfsrdma_tools.probes.row_filter import Filter
 
 GOLDEN = Path(__file__).parents[1] / "data" / "mountstats-6.12.txt"
-BEFORE = {str(stats.directory): stats for stats in mountstats.read_all(GOLDEN)}
+BEFORE = {str(stats.directory): stats for stats in mountstats.parse(mountinfo.read_text(GOLDEN))}
 
 
 def test_the_layout_is_that_of_nfsiostat() -> None:

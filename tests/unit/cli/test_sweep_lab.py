@@ -8,6 +8,7 @@ import pytest
 
 from nfsrdma_tools.cli import sweep_lab
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.module import swap
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.runner import Options
@@ -28,16 +29,16 @@ def node(root: Path, **facts: str) -> Path:
 def test_only_where_waiting_takes_no_time_a_reader_waits_for_a_pause(
     tmp_path: Path, clock: str, waits: bool
 ) -> None:
-    options = sweep_lab.of_this_host(HOST, node(tmp_path, clock=clock, shape="pair"))
+    options = sweep_lab.of_this_host(HOST, Machine(node(tmp_path, clock=clock, shape="pair")))
     assert (options.pause > 1) == waits
     assert options.modules == HOST.modules
 
 
 def test_a_host_that_is_no_node_sweeps_as_hosts_do(tmp_path: Path) -> None:
-    assert sweep_lab.of_this_host(HOST, tmp_path) == HOST
+    assert sweep_lab.of_this_host(HOST, Machine(tmp_path)) == HOST
 
 
-class Machine:
+class Node:
     """Modules and nfsd of a node, and the order of what happens to them."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +75,8 @@ STOP, START = "stop nfs-server", "start nfs-server"
 def test_nfsd_of_a_solo_node_is_stopped_while_modules_are_exchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = Machine(tmp_path, monkeypatch)
-    options = sweep_lab.of_this_host(HOST, node(tmp_path, shape="solo"))
+    machine = Node(tmp_path, monkeypatch)
+    options = sweep_lab.of_this_host(HOST, Machine(node(tmp_path, shape="solo")))
     with options.modules(PLAN) as load:
         load("nfsrdma")
         assert machine.events() == [STOP, "load nfsrdma", START]

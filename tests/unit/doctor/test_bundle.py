@@ -74,7 +74,7 @@ def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
         "//host/share /guessed auto password=hidden 0 0\na:/e /d auto rw\n a:/f /e nfs"
     )
     (tmp_path / "etc/shadow").write_text("root:hidden\n")
-    bundle = bundles.collect(root=tmp_path)
+    bundle = bundles.collect(machine=Machine(tmp_path))
     assert bundle.files == {
         "etc/fstab": b"a:/b /c nfs proto=rdma 0 0\na:/e /d auto rw\n a:/f /e nfs\n",
         "sys/devices/pci0/net/e0/mtu": b"9000\n",
@@ -109,7 +109,7 @@ def test_a_fifo_is_listed_and_a_mask_is_none(tmp_path: Path) -> None:
     (etc / "systemd/system").mkdir(parents=True)
     os.mkfifo(etc / "fstab")
     (etc / "systemd/system/nfs-server.service").symlink_to("/dev/null")
-    bundle = bundles.collect(root=tmp_path)
+    bundle = bundles.collect(machine=Machine(tmp_path))
     assert bundle.files == {}
     assert [entry for entry in bundle.left_out if entry.what.startswith("/etc")] == [
         LeftOut("/etc/fstab", "not a regular file")
@@ -136,7 +136,7 @@ def test_gids_are_added_up_to_many_free_places(tmp_path: Path) -> None:
         (port / f"gids/{number}").write_text(f"{gid}{':0000' * 7}\n")
         (port / f"gid_attrs/ndevs/{number}").write_text(f"{used.get(number, '')}\n")
         (port / f"gid_attrs/types/{number}").write_text("RoCE v2\n")
-    files = bundles.collect(root=tmp_path).files
+    files = bundles.collect(machine=Machine(tmp_path)).files
     below = "sys/class/infiniband/mlx5_0/ports/1"
     assert {name.removeprefix(f"{below}/") for name in files} == {
         f"{folder}/{number}"
@@ -159,7 +159,7 @@ def test_units_of_other_filesystems_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "proc/self/mountinfo").write_text(MOUNT)
     (tmp_path / "etc/fstab").write_text("server:/c /payroll/c nfs noauto 0 0\n")
     (tmp_path / "payroll").symlink_to("data/payroll")
-    bundle = bundles.collect(root=tmp_path)
+    bundle = bundles.collect(machine=Machine(tmp_path))
     assert {name for name in bundle.files if "systemd" in name} == {"etc/systemd/system/a.mount"}
     assert bundle.links == {
         "etc/systemd/system/remote-fs.target.wants/a.mount": "../a.mount",
@@ -181,7 +181,7 @@ def test_what_a_user_may_not_read_is_left_out() -> None:
         if child == 0:
             if os.geteuid() == 0:
                 os.setresuid(65534, 65534, 65534)
-            left_out = bundles.collect(root=root).left_out
+            left_out = bundles.collect(machine=Machine(root)).left_out
             os._exit(0 if LeftOut("/etc/nfs.conf", "needs root") in left_out else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
@@ -191,7 +191,7 @@ def test_a_tree_of_links_ends(tmp_path: Path) -> None:
     (tmp_path / "etc/fstab").symlink_to("fstab")
     (tmp_path / "etc/exports").symlink_to("../etc/exports.d/a.exports")
     (tmp_path / "etc/exports.d").symlink_to("../../../../../../..")
-    assert bundles.collect(root=tmp_path).files == {}
+    assert bundles.collect(machine=Machine(tmp_path)).files == {}
 
 
 def test_the_file_is_new_and_private(
@@ -623,7 +623,7 @@ def test_a_bundle_has_what_routes_need(
     with recorded.opened(field(case)) as machine:
         assert machine.recording
         here = routes_of(machine)
-        bundle = bundles.collect(root=machine.root)
+        bundle = bundles.collect(machine=Machine(machine.root))
         bundle.notes = machine.recording
     file = tmp_path / "bundle"
     file.write_bytes(changed(bundle).archive())
@@ -646,7 +646,7 @@ def test_a_drop_in_of_another_filesystem_is_left_out(tmp_path: Path) -> None:
         (folder / f"{name}.automount").write_text(f"[Automount]\nWhere=/{name}\n")
         (folder / f"{name}.mount.d/x.conf").write_text("[Mount]\nOptions=name=admin,secret=AQ\n")
         (folder / f"{name}.mount.d/y.conf").write_text("[Mount]\nOptions=proto=rdma\n")
-    files = bundles.collect(root=tmp_path).files
+    files = bundles.collect(machine=Machine(tmp_path)).files
     assert b"AQ" not in b"".join(files.values())
     assert sorted(name for name in files if "/b." in name) == []
     assert files["etc/systemd/system/a.mount.d/y.conf"] == b"[Mount]\nOptions=proto=rdma\n"
@@ -665,7 +665,7 @@ def large(count: int) -> str:
 def test_a_long_list_is_filtered_before_it_is_cut(tmp_path: Path) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(large(1500))
-    made = bundles.collect(root=tmp_path)
+    made = bundles.collect(machine=Machine(tmp_path))
     assert made.files["proc/self/mountinfo"] == MOUNT.encode()
     assert [entry for entry in made.left_out if entry.why == CUT] == []
 
@@ -681,7 +681,7 @@ def test_what_was_cut_is_listed_and_no_error(
     (root / "proc/self/mountinfo").write_text(MOUNT + MOUNT.replace("secret", "other"))
     (root / "etc/fstab").write_text("filer7:/x /srv/other\\040vm nfs proto=rdma 0 0\n")
     monkeypatch.setattr(bundles, "_MOST_KEPT", len(MOUNT) + 20)
-    made = bundles.collect(root=root)
+    made = bundles.collect(machine=Machine(root))
     assert made.files["proc/self/mountinfo"] == MOUNT.encode()
     assert LeftOut("/proc/self/mountinfo", CUT) in made.left_out
     for bundle in (made, anonymized(made)):
@@ -696,7 +696,8 @@ MEMORY = """
 import json, sys
 from pathlib import Path
 from nfsrdma_tools.doctor import bundle
-made = bundle.collect(root=Path(sys.argv[1]))
+from nfsrdma_tools.host.machine import Machine
+made = bundle.collect(machine=Machine(Path(sys.argv[1])))
 made.archive()
 # ru_maxrss counts the memory of the parent before exec(), too
 peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10

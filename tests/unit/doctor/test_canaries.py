@@ -42,7 +42,7 @@ def bundle_of(folder: Path) -> Bundle:
     """The bundle that ``collect`` makes on a recorded host."""
     with recorded.opened(folder) as machine:
         assert machine.recording
-        made = bundles.collect(root=machine.root)
+        made = bundles.collect(machine=Machine(machine.root))
         made.notes = machine.recording
         made.notes.programs = dict(map(bundles._shortened, made.notes.programs.items()))
         return made

@@ -443,7 +443,7 @@ def test_a_file_of_no_real_package_has_no_changelog(installed: Machine) -> None:
 @pytest.mark.parametrize("withheld", [False, True], ids=["plain", "anonymous"])
 def test_a_bundle_answers_as_its_host_does(withheld: bool, tmp_path: Path) -> None:
     machine = host(tmp_path / "host")
-    made = bundle.collect(root=machine.root)
+    made = bundle.collect(machine=Machine(machine.root))
     (name,) = (name for name in made.files if "changelog" in name)
     kept = gzip.decompress(made.files[name]).decode()
     assert "example.org" not in kept
@@ -511,7 +511,7 @@ def test_doctor_lists_no_fault_whose_fix_the_changelog_has(tmp_path: Path) -> No
     assert finding.found.endswith("; the changelog of its package lists the fixes of 1 more")
 
     # a bundle has these entries
-    kept = bundle.collect(root=tmp_path)
+    kept = bundle.collect(machine=Machine(tmp_path))
     for known in (kept, anonymized(kept)):
         file = tmp_path / "bundle"
         file.write_bytes(known.archive())

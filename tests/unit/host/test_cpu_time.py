@@ -19,6 +19,7 @@ from nfsrdma_tools.host.cpu_time import (
     parse_tasks,
     snapshot,
 )
+from nfsrdma_tools.host.machine import Machine
 
 SCHEDSTAT = """version 17
 timestamp 4295030124
@@ -78,27 +79,28 @@ def test_difference() -> None:
 
 
 def test_the_best_source_is_taken(tmp_path: Path) -> None:
-    assert accounting(tmp_path) == "ticks"
-    ticks = snapshot(tmp_path)
+    assert accounting(Machine(procfs=tmp_path)) == "ticks"
+    ticks = snapshot(Machine(procfs=tmp_path))
     seconds = sum(ticks.modes[mode] for mode in ("user", "nice", "system", "irq", "softirq"))
     assert ticks.busy_since_boot_ns == round(seconds * 1e9) > 0
     (tmp_path / "schedstat").write_text(SCHEDSTAT)
-    assert accounting(tmp_path) == "schedstat"
-    assert snapshot(tmp_path).busy_since_boot_ns == 6_500_000_000
+    assert accounting(Machine(procfs=tmp_path)) == "schedstat"
+    assert snapshot(Machine(procfs=tmp_path)).busy_since_boot_ns == 6_500_000_000
     (tmp_path / "timer_list").write_text(TIMER_LIST)
-    assert accounting(tmp_path) == "idle time"
-    counters = snapshot(tmp_path)
+    assert accounting(Machine(procfs=tmp_path)) == "idle time"
+    counters = snapshot(Machine(procfs=tmp_path))
     assert counters.busy_since_boot_ns == counters.wall_ns * 2 - 12_500
     assert counters.task_ns == {0: 5_000_000_000, 1: 1_500_000_000}
 
 
 def test_busy_time_alone_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "timer_list").write_text(TIMER_LIST)
-    counters = busy(tmp_path)
+    machine = Machine(procfs=tmp_path)
+    counters = busy(machine)
     assert counters.idle_ns == parse_idle(TIMER_LIST)
     assert counters.busy_since_boot_ns == counters.wall_ns * 2 - 12_500
     (tmp_path / "timer_list").write_text("")
-    assert difference(busy(tmp_path), busy(tmp_path)).cpus >= 1
+    assert difference(busy(machine), busy(machine)).cpus >= 1
 
 
 DAY = 86_400 * 10**9
@@ -133,12 +135,13 @@ def test_a_cpu_that_comes_online_adds_no_days(tmp_path: Path) -> None:
     first, second = TIMER_LIST.split("cpu: 1\n")
     (tmp_path / "timer_list").write_text(first)
     (tmp_path / "schedstat").write_text("".join(SCHEDSTAT.splitlines(True)[:4]))
-    before = snapshot(tmp_path)
+    machine = Machine(procfs=tmp_path)
+    before = snapshot(machine)
     (tmp_path / "timer_list").write_text(f"{first}cpu: 1\n{second}")
     (tmp_path / "schedstat").write_text(SCHEDSTAT)
     for spent in (
-        difference(snapshot(tmp_path), before),
-        difference(before, CpuCounters(0, snapshot(tmp_path).idle_ns, snapshot(tmp_path).task_ns)),
+        difference(snapshot(machine), before),
+        difference(before, CpuCounters(0, snapshot(machine).idle_ns, snapshot(machine).task_ns)),
     ):
         assert spent.cpus == 1
         assert spent.busy_ns == spent.wall_ns
@@ -149,7 +152,7 @@ def test_idle_ticks_are_read_by_cpu(tmp_path: Path) -> None:
     tick = os.sysconf("SC_CLK_TCK")
     row = f"1 2 3 {2 * tick} {tick} 6 7 8 9 10"
     (tmp_path / "stat").write_text(f"cpu  {row}\ncpu0 {row}\ncpu7 {row}\nintr 1 2 3\n")
-    now, idle = idle_ticks(tmp_path)
+    now, idle = idle_ticks(Machine(procfs=tmp_path))
     assert now > 0
     assert idle == {0: 3 * 10**9, 7: 3 * 10**9}
     assert busy_between(idle, {0: 3 * 10**9 - 10}, 100) == (1, 90)

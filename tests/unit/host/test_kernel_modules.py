@@ -8,6 +8,7 @@ import pytest
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import parse_loaded, parse_modinfo, transport_owners
+from nfsrdma_tools.host.machine import Machine
 
 RELEASE = "6.12.107+deb13-amd64"
 
@@ -38,7 +39,7 @@ def test_loaded_modules_are_read_with_their_users_and_taint() -> None:
 
 
 def test_a_kernel_without_modules_has_none(tmp_path: Path) -> None:
-    assert kernel_modules.loaded(tmp_path) == {}
+    assert kernel_modules.loaded(Machine(procfs=tmp_path)) == {}
 
 
 def test_modinfo_is_read() -> None:
@@ -85,7 +86,7 @@ def test_parameters_are_read_and_unreadable_ones_left_out(tmp_path: Path) -> Non
     folder.mkdir(parents=True)
     (folder / "one").write_text("16\n")
     (folder / "a_directory_cannot_be_read").mkdir()
-    assert kernel_modules.parameters("tcp-bbr", tmp_path) == {"one": "16"}
+    assert kernel_modules.parameters("tcp-bbr", Machine(sysfs=tmp_path)) == {"one": "16"}
 
 
 @pytest.mark.parametrize("name", ["", "-r", "a b", "a;b", "../x", "a\n", "x" * 60])

@@ -73,7 +73,7 @@ def system(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Machine, tup
 def test_each_distribution_has_its_own_names(system: tuple[Machine, tuple[str, ...]]) -> None:
     machine, (command, *names) = system
     wanted = ("headers", "bcc", "nfs-utils", "nfs-server", "rpcrdma")
-    commands = [packages.install(name, RELEASE, machine.root) for name in wanted]
+    commands = [packages.install(name, RELEASE, Machine(machine.root)) for name in wanted]
     assert commands == [f"{command} {name}" for name in names]
 
 
@@ -84,17 +84,19 @@ def test_doctor_names_them(
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert [each.remedy for each in kernel.headers(machine)] == [f"{command} {headers}"]
     assert [each.remedy for each in nfs_mounts.utils(machine)] == [f"{command} {nfs}"]
-    remedy = probe_requirements.judge_bcc(1, "", "No module named 'bcc'", machine.root).remedy
+    remedy = probe_requirements.judge_bcc(
+        1, "", "No module named 'bcc'", Machine(machine.root)
+    ).remedy
     assert remedy.startswith(f"{command} {bcc}, and a venv with")
-    remedy = probe_requirements.judge_bcc(1, "", "AttributeError", machine.root).remedy
+    remedy = probe_requirements.judge_bcc(1, "", "AttributeError", Machine(machine.root)).remedy
     assert remedy.startswith(f"pip uninstall bcc; {command} {bcc}")
 
 
 def test_an_unknown_system_gets_a_remedy_without_package(tmp_path: Path) -> None:
-    assert packages.install("headers", "R", tmp_path) == "install the headers of kernel R"
+    assert packages.install("headers", "R", Machine(tmp_path)) == "install the headers of kernel R"
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text("ID=plan9\n")
-    assert packages.install("bcc", root=tmp_path) == "install BCC's Python module"
+    assert packages.install("bcc", machine=Machine(tmp_path)) == "install BCC's Python module"
 
 
 @pytest.mark.parametrize(
@@ -115,8 +117,8 @@ def test_no_package_of_a_kernel_that_debian_did_not_build(
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text("ID=debian\n")
     for name in ("headers", "rpcrdma"):
-        assert ("apt install" in packages.install(name, release, tmp_path)) == by_debian
-    assert packages.install("nfs-utils", release, tmp_path) == "apt install nfs-common"
+        assert ("apt install" in packages.install(name, release, Machine(tmp_path))) == by_debian
+    assert packages.install("nfs-utils", release, Machine(tmp_path)) == "apt install nfs-common"
 
 
 def test_probes_name_them(monkeypatch: pytest.MonkeyPatch) -> None:

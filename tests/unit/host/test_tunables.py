@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.tunables import Tunable, is_local
 from nfsrdma_tools.undo import journal
 
@@ -24,12 +25,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_sysctl_comes_before_a_module_parameter(root: Path) -> None:
-    assert Tunable.parse("sunrpc.rdma_max_inline_read", root).get() == "4096"
-    assert Tunable.parse("rpcrdma.deep.knob", root).get() == "N"
+    assert Tunable.parse("sunrpc.rdma_max_inline_read", Machine(root)).get() == "4096"
+    assert Tunable.parse("rpcrdma.deep.knob", Machine(root)).get() == "N"
 
 
 def test_set_is_read_back_and_taken_back(root: Path) -> None:
-    tunable = Tunable.parse("sunrpc.rdma_max_inline_read", root)
+    tunable = Tunable.parse("sunrpc.rdma_max_inline_read", Machine(root))
     with journal() as book:
         assert tunable.set("8192", book) == "8192"
         assert (root / SYSCTL).read_text() == "8192"
@@ -45,7 +46,7 @@ def test_set_is_read_back_and_taken_back(root: Path) -> None:
     ],
 )
 def test_files_of_nfsd_are_tunables(root: Path, name: str, path: str) -> None:
-    tunable = Tunable.parse(f"server:{name}", root)
+    tunable = Tunable.parse(f"server:{name}", Machine(root))
     with pytest.raises(UserError, match="there is no tunable"):
         tunable.get()
     (root / path).parent.mkdir(parents=True)
@@ -61,7 +62,7 @@ def test_other_files_of_nfsd_are_none(root: Path) -> None:
     for name in ("unlock_ip", "portlist"):
         (root / "proc/fs/nfsd" / name).touch()
         with pytest.raises(UserError, match="there is no tunable"):
-            Tunable.parse(f"nfsd.{name}", root).get()
+            Tunable.parse(f"nfsd.{name}", Machine(root)).get()
 
 
 # stops and starts a server whose files are below the folder $NFSD, as systemd does the real one
@@ -92,7 +93,7 @@ def nfsd(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_largest_block_is_set_while_nfsd_is_stopped(root: Path, nfsd: Path) -> None:
-    tunable = Tunable.parse("server:nfsd.max_block_size", root)
+    tunable = Tunable.parse("server:nfsd.max_block_size", Machine(root))
     with journal() as book:
         assert tunable.set("262144", book) == "262144"
         calls = (nfsd / "log").read_text().split()
@@ -107,7 +108,7 @@ def test_the_largest_block_is_set_while_nfsd_is_stopped(root: Path, nfsd: Path) 
 
 def test_an_undo_of_the_largest_block_starts_a_stopped_nfsd(root: Path, nfsd: Path) -> None:
     """As after a kill -9 between stop and start; and what runs twice does nothing more."""
-    tunable = Tunable.parse("nfsd.max_block_size", root)
+    tunable = Tunable.parse("nfsd.max_block_size", Machine(root))
     with journal() as book:
         tunable.set("262144", book)
         (undo,) = book.actions
@@ -122,7 +123,7 @@ def test_an_undo_of_the_largest_block_starts_a_stopped_nfsd(root: Path, nfsd: Pa
 def test_a_refused_largest_block_leaves_nfsd_running(root: Path, nfsd: Path) -> None:
     (nfsd / "max_block_size").unlink()
     (nfsd / "max_block_size").mkdir()
-    tunable = Tunable.parse("nfsd.max_block_size", root)
+    tunable = Tunable.parse("nfsd.max_block_size", Machine(root))
     with pytest.raises(UserError, match="max_block_size"):
         tunable._put(str(nfsd / "max_block_size"), "1")
     assert (nfsd / "up").exists()
@@ -131,7 +132,7 @@ def test_a_refused_largest_block_leaves_nfsd_running(root: Path, nfsd: Path) -> 
 def test_the_largest_block_needs_an_nfsd_of_systemd(root: Path, nfsd: Path) -> None:
     (nfsd / "up").unlink()
     with pytest.raises(UserError, match="does not run on the server"), journal() as book:
-        Tunable.parse("nfsd.max_block_size", root).set("262144", book)
+        Tunable.parse("nfsd.max_block_size", Machine(root)).set("262144", book)
     assert "stop" not in (nfsd / "log").read_text()
     assert (nfsd / "max_block_size").read_text() == "1048576\n"
 
@@ -139,7 +140,7 @@ def test_the_largest_block_needs_an_nfsd_of_systemd(root: Path, nfsd: Path) -> N
 def test_an_empty_value_is_written_as_a_line(root: Path) -> None:
     """The kernel does not see a write of no bytes: the list would keep its old value."""
     (root / PARAMETER).write_text("\n")
-    tunable = Tunable.parse("rpcrdma.deep.knob", root)
+    tunable = Tunable.parse("rpcrdma.deep.knob", Machine(root))
     with journal() as book:
         assert tunable.set("cached", book) == "cached"
         assert tunable.set("", book) == ""
@@ -151,18 +152,20 @@ def test_an_empty_value_is_written_as_a_line(root: Path) -> None:
 def test_several_numbers_are_compared_as_numbers_not_as_blanks(root: Path) -> None:
     (root / SYSCTL).write_text("4096\t131072\t6291456\n")
     with journal() as book:
-        assert Tunable.parse("sunrpc.rdma_max_inline_read", root).set("4096 131072 6291456", book)
+        assert Tunable.parse("sunrpc.rdma_max_inline_read", Machine(root)).set(
+            "4096 131072 6291456", book
+        )
         assert book.actions == []
 
 
 def test_a_kernel_that_clamps_is_an_error_with_both_values(root: Path) -> None:
-    tunable = Tunable.parse("sunrpc.rdma_max_inline_read", root)
+    tunable = Tunable.parse("sunrpc.rdma_max_inline_read", Machine(root))
 
     class Clamping(Tunable):
         def _write(self, path: str, value: str) -> None:
             Path(path).write_text("65536\n")
 
-    clamping = Clamping(tunable.name, root=root)
+    clamping = Clamping(tunable.name, machine=Machine(root))
     with pytest.raises(MismatchError, match="requested 99999, got 65536"), journal() as book:
         clamping.set("99999", book)
     assert tunable.get() == "4096"
@@ -174,16 +177,16 @@ def test_a_kernel_that_refuses_a_value_is_the_same_error(root: Path) -> None:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     with pytest.raises(MismatchError, match="requested 1, got 4096"), journal() as book:
-        Refusing("sunrpc.rdma_max_inline_read", root=root).set("1", book)
+        Refusing("sunrpc.rdma_max_inline_read", machine=Machine(root)).set("1", book)
 
 
 def test_a_refusal_is_a_clear_error(root: Path) -> None:
     (root / SYSCTL).unlink()
     (root / SYSCTL).symlink_to("/dev/full")
     with pytest.raises(UserError), journal() as book:
-        Tunable.parse("sunrpc.rdma_max_inline_read", root).set("1", book)
+        Tunable.parse("sunrpc.rdma_max_inline_read", Machine(root)).set("1", book)
     with pytest.raises(UserError, match=r"no tunable sunrpc\.none"):
-        Tunable.parse("sunrpc.none", root).get()
+        Tunable.parse("sunrpc.none", Machine(root)).get()
 
 
 @pytest.mark.parametrize(
@@ -196,7 +199,7 @@ def test_hostile_names_are_refused(text: str) -> None:
 
 
 def test_the_servers_tunables_are_local_when_the_server_is(root: Path) -> None:
-    tunable = Tunable.parse("server:sunrpc.rdma_max_inline_read", root)
+    tunable = Tunable.parse("server:sunrpc.rdma_max_inline_read", Machine(root))
     assert str(tunable) == "server:sunrpc.rdma_max_inline_read"
     assert tunable.on("127.0.0.1").get() == "4096"
     with pytest.raises(UserError, match="--server-ssh"):
@@ -207,7 +210,7 @@ def test_the_servers_tunables_are_local_when_the_server_is(root: Path) -> None:
 
 
 def test_a_client_tunable_stays_on_the_client(root: Path) -> None:
-    assert Tunable.parse("a.b", root).on("192.0.2.1", "host").ssh == ""
+    assert Tunable.parse("a.b", Machine(root)).on("192.0.2.1", "host").ssh == ""
 
 
 def test_over_ssh(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +220,9 @@ def test_over_ssh(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift 2\nexec sh -c "$*"\n')
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
-    tunable = Tunable.parse("server:sunrpc.rdma_max_inline_read", root).on("192.0.2.1", "host")
+    tunable = Tunable.parse("server:sunrpc.rdma_max_inline_read", Machine(root)).on(
+        "192.0.2.1", "host"
+    )
     hostile = "$(touch pwned) `touch pwned` ; touch pwned 'x"
     with journal() as book:
         assert tunable.set(hostile, book) == hostile

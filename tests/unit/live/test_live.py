@@ -158,9 +158,10 @@ def test_a_new_mount_in_the_same_place_has_no_counts(
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     assert old in text
     before = read(reader, text)
-    info = mountinfo.read_text(reader._mounts._info)
+    table = reader._machine.of_process("mountinfo")
+    info = mountinfo.read_text(table)
     types = old.replace("fstype", " -"), new.replace("fstype", " -")
-    reader._mounts._info.write_text(info.replace(*types, 1))
+    table.write_text(info.replace(*types, 1))
     mounts = reader.mounts(read(reader, text.replace(old, new, 1)), before)
     (mount,) = (each for each in mounts if each.directory == "/mnt/a")
     assert not mount.did_something
@@ -196,15 +197,17 @@ def test_pending_rpcs() -> None:
 
 
 def test_connections_in_sysfs(tmp_path: Path) -> None:
-    folder = tmp_path / "switch-0/xprt-7-rdma"
+    machine = Machine(sysfs=tmp_path)
+    switch = machine.path("sys/kernel/sunrpc/xprt-switches/switch-0")
+    folder = switch / "xprt-7-rdma"
     folder.mkdir(parents=True)
     (folder / "dstaddr").write_text("10.9.1.1\n")
     (folder / "xprt_state").write_text("state=CONNECTED BOUND\n")
     info = "last_used=4295\ncur_cong=512\ncong_win=16384\nmax_num_slots=128\nnum_reqs=2\n"
     info += "pending_q_len=2\nsrc_port=0\ndst_port=20049\n"
     (folder / "xprt_info").write_text(info)
-    (tmp_path / "switch-0/xprt-8-tcp").mkdir()
-    watched = sunrpc.Transports({7, 8}, tmp_path)
+    (switch / "xprt-8-tcp").mkdir()
+    watched = sunrpc.Transports({7, 8}, machine)
     # one that disappeared meanwhile is skipped
     (rdma,) = watched.read().values()
     assert (rdma.number, rdma.kind, rdma.address) == (7, "rdma", "10.9.1.1")
@@ -214,7 +217,7 @@ def test_connections_in_sysfs(tmp_path: Path) -> None:
     assert watched.read()[7] is rdma
     (folder / "xprt_state").write_text("state=CLOSED\n")
     assert not watched.read()[7].connected
-    assert sunrpc.Transports({8}, tmp_path).read() == {}
+    assert sunrpc.Transports({8}, machine).read() == {}
 
 
 def test_nfsd_counts_and_ports(tmp_path: Path) -> None:

@@ -199,8 +199,8 @@ def test_a_failed_mount_restores_the_options_that_were_in_effect(
 def test_a_mount_is_restored_with_the_options_that_tune_restores(kernel: str) -> None:
     """The module cannot import the package: it has the options from `nfsrdma mounts --json`."""
     module = imported("modules.nfsrdma_mount")
-    entries = mountinfo.read(Path(__file__).parents[1] / "data" / f"mountinfo-{kernel}.txt")
-    mounts = [Mount.of(entry, "rpcrdma") for entry in entries if entry.is_nfs]
+    text = mountinfo.read_text(Path(__file__).parents[1] / "data" / f"mountinfo-{kernel}.txt")
+    mounts = [Mount.of(entry, "rpcrdma") for entry in mountinfo.parse(text) if entry.is_nfs]
     assert mounts
     for mount in mounts:
         rows = json.loads(json.dumps(MountState(mount, (), 128, ()).facts()))

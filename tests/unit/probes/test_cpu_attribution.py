@@ -14,6 +14,7 @@ import pytest
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuCounters, CpuTimes, ThreadTime
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.probes import kallsyms
 from nfsrdma_tools.probes.cpu_layers import Frame
 from nfsrdma_tools.probes.probe_sets import probe_set
@@ -110,7 +111,7 @@ def test_samples_are_counted_by_thread_and_place(
         return b"rpc_execute [sunrpc]" if address == 16 else b"vfs_read [kernel]"
 
     monkeypatch.setattr(cpu_set, "drained", lambda _session, _name: iter(batches))
-    monkeypatch.setattr(cpu_set.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
+    monkeypatch.setattr(cpu_set.Symbols.__init__, "__defaults__", (Machine(procfs=tmp_path),))
     (tmp_path / "modules").write_text("sunrpc 4096 0 - Live 0x0\n")
     bpf = SimpleNamespace(ksym=ksym)
     state = {"sums only": sums_only}
@@ -135,7 +136,7 @@ def test_addresses_that_the_kernel_hides_are_not_looked_up(
     """For each of them, bcc would read all of kallsyms: an exporter did nothing else."""
     (tmp_path / "kallsyms").write_text("0000000000000000 T _stext\n0000000000000000 T vfs_read\n")
     monkeypatch.setattr(kallsyms, "_KALLSYMS", tmp_path / "kallsyms")
-    monkeypatch.setattr(cpu_set.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
+    monkeypatch.setattr(cpu_set.Symbols.__init__, "__defaults__", (Machine(procfs=tmp_path),))
     (tmp_path / "modules").write_text("")
     asked: list[str] = []
     bpf = SimpleNamespace(
@@ -168,13 +169,14 @@ def test_the_threads_of_the_host_are_those_of_its_proc(
         (task / "schedstat").write_text("123456 0 1\n")
         (tmp_path / str(thread) / "comm").write_text(f"{name}\n")
     (tmp_path / "self").symlink_to("4242")
-    monkeypatch.setattr(cpu_set.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
+    machine = Machine(procfs=tmp_path)
+    monkeypatch.setattr(cpu_set.Symbols.__init__, "__defaults__", (machine,))
     (tmp_path / "modules").write_text("")
     batch = sample(b"nfsrdma", 4242, 32), struct.pack("=Q", 4)
     monkeypatch.setattr(cpu_set, "drained", lambda _session, _name: iter([batch]))
     monkeypatch.setattr(cpu_set.Symbols, "frames", lambda *_: (Frame("vfs_read"),))
     bpf = SimpleNamespace(ksym=lambda *_: b"")
-    session: Any = SimpleNamespace(bpf=bpf, state={"proc": tmp_path}, table=lambda _: Lost())
+    session: Any = SimpleNamespace(bpf=bpf, state={"machine": machine}, table=lambda _: Lost())
     reading = cpu_set.Reader(session).read()
     assert reading.samples == {(4242, "tracing", "neither"): 4}
     assert {thread: time.ns for thread, time in reading.threads.items()} == {
@@ -243,12 +245,12 @@ def test_threads_are_read_where_there_are_any(tmp_path: Path) -> None:
         (folder / "schedstat").write_text(text)
     (tmp_path / "7/comm").write_text("kworker/0:1\n")
     (tmp_path / "11").mkdir()
-    assert {thread: ran.ns for thread, ran in cpu_time.snapshot_threads(tmp_path).items()} == {
-        7: 123
-    }
-    assert cpu_time.thread_name(7, tmp_path) == "kworker/0:1"
-    assert cpu_time.thread_name(8, tmp_path) == ""
-    assert cpu_time.snapshot_threads(tmp_path / "none") == {}
+    machine = Machine(procfs=tmp_path)
+    times = {thread: ran.ns for thread, ran in cpu_time.snapshot_threads(machine).items()}
+    assert times == {7: 123}
+    assert cpu_time.thread_name(7, machine) == "kworker/0:1"
+    assert cpu_time.thread_name(8, machine) == ""
+    assert cpu_time.snapshot_threads(Machine(procfs=tmp_path / "none")) == {}
 
 
 def test_workers_and_threads_of_nfsd_are_groups() -> None:

@@ -338,13 +338,17 @@ def test_percentiles() -> None:
 
 
 def test_whose_a_client_and_a_transport_is(tmp_path: Path) -> None:
-    switch = tmp_path / "xprt-switches" / "switch-1"
+    sunrpc = tmp_path / "kernel/sunrpc"
+    switch = sunrpc / "xprt-switches" / "switch-1"
     for name in ("xprt-4-rdma", "xprt-5-rdma", "xprt-junk"):
         (switch / name).mkdir(parents=True)
-    (tmp_path / "rpc-clients" / "clnt-7").mkdir(parents=True)
-    (tmp_path / "rpc-clients" / "clnt-7" / "switch").symlink_to(switch)
+    (sunrpc / "rpc-clients" / "clnt-7").mkdir(parents=True)
+    (sunrpc / "rpc-clients" / "clnt-7" / "switch").symlink_to(switch)
     known = {7: ("/a", "/b"), 8: ("/gone",)}
-    assert mounts_of_transports(known, tmp_path) == {4: ("/a", "/b"), 5: ("/a", "/b")}
+    assert mounts_of_transports(known, Machine(sysfs=tmp_path)) == {
+        4: ("/a", "/b"),
+        5: ("/a", "/b"),
+    }
     assert owner(7, known) == "/a, /b"
     assert owner(9, known) == "unattributed"
 

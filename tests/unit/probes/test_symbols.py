@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.probes.cpu_layers import Frame
 from nfsrdma_tools.probes.sets.cpu import Symbols
 
@@ -34,5 +35,5 @@ def test_a_name_of_code_that_is_gone_is_not_believed(
     tmp_path: Path, address: int, wanted: Frame
 ) -> None:
     (tmp_path / "modules").write_text(MODULES)
-    symbols = Symbols(lambda at, show_module: NAMES[at], tmp_path / "modules")
+    symbols = Symbols(lambda at, show_module: NAMES[at], Machine(procfs=tmp_path))
     assert symbols.frame(address) == wanted

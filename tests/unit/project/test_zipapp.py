@@ -466,9 +466,10 @@ import json, sys; sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from nfsrdma_tools.doctor import bundle
 from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.rdma.ports import NoRdmaError
 for case, root in json.load(sys.stdin).items():
-    made = bundle.collect(root=Path(root))
+    made = bundle.collect(machine=Machine(Path(root)))
     made.notes.links = NoRdmaError("Protocol not supported")
     Path(sys.argv[2], case).write_bytes(made.archive())
     Path(sys.argv[2], f"{case}-anonymous").write_bytes(anonymized(made, b"k" * 32).archive())

@@ -3,6 +3,7 @@ import json
 import platform
 from pathlib import Path
 
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.sweep.conditions import conditions
 
 
@@ -32,7 +33,7 @@ def test_facts_of_a_machine(tmp_path: Path) -> None:
         write(tmp_path / f"sys/kernel/debug/nfsrdma_card/card0/{name}", "7\n")
     lab = {"clock": "instructions", "accel": "tcg", "shape": "solo", "link": "1gbit/100us"}
     write(tmp_path / "etc/nfsrdma-lab.json", json.dumps(lab))
-    facts = conditions(tmp_path)
+    facts = conditions(Machine(tmp_path))
     assert facts["host"] == platform.node()
     assert facts["cpu model"] == "Some CPU"
     assert facts["memory"] == "3072 MiB"
@@ -50,6 +51,6 @@ def test_facts_of_a_machine(tmp_path: Path) -> None:
 
 def test_a_machine_that_tells_nothing_still_has_a_kernel(tmp_path: Path) -> None:
     write(tmp_path / "etc/nfsrdma-lab.json", "not json")
-    facts = conditions(tmp_path)
+    facts = conditions(Machine(tmp_path))
     assert facts["kernel"]
     assert all(isinstance(value, str) and value for value in facts.values())

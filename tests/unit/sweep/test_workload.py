@@ -11,6 +11,7 @@ import pytest
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.cpu_time import CpuTimes
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.sweep import reader, trial, workload
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.workload import Job, JobError, parse
@@ -329,12 +330,12 @@ def test_a_kernel_that_forbids_io_uring_is_a_clear_error(
     if value is not None:
         setting.write_text(value)
     deep = replace(PLAN, direct=True, depths=(1, 8))
-    workload.require_engine(replace(deep, depths=(1,)), tmp_path)
+    workload.require_engine(replace(deep, depths=(1,)), Machine(tmp_path))
     if refused:
         with pytest.raises(UserError, match=r"kernel\.io_uring_disabled is 2"):
-            workload.require_engine(deep, tmp_path)
+            workload.require_engine(deep, Machine(tmp_path))
     else:
-        workload.require_engine(deep, tmp_path)
+        workload.require_engine(deep, Machine(tmp_path))
 
 
 def test_the_workers_of_io_uring_are_work_of_the_mount() -> None:

@@ -139,7 +139,7 @@ def test_headers_and_btf(machine: Machine) -> None:
     # optional, with the way to get them
     assert (lacking.status, lacking.remedy) == (
         "ok",
-        packages.install("headers", RELEASE, machine.root),
+        packages.install("headers", RELEASE, Machine(machine.root)),
     )
     assert "probes need none, a build of nfsrdma does" in lacking.found
     assert one(checks.kernel.btf(machine)).status == "warning"
@@ -208,7 +208,7 @@ def test_modules_without_types_are_judged_alike_on_the_host_and_from_its_bundles
     expected = status if transport == "m" else "ok"
     finding = one(checks.kernel.btf(here))
     assert (finding.status, "none of modules" in finding.found) == (expected, expected == "warning")
-    collected = bundles.collect(root=root)
+    collected = bundles.collect(machine=Machine(root))
     for number, bundle in enumerate((collected, anonymized(collected))):
         file = tmp_path / f"{number}.tar.gz"
         file.write_bytes(bundle.archive())

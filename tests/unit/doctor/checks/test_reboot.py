@@ -168,7 +168,7 @@ def test_a_script_of_a_unit_is_read(host: Host, tmp_path: Path, line: str) -> No
     host.write(script, f"#!/bin/bash\n/opt/private\n{ADD}\n")
     finding = host.findings()["reboot link rxe4"]
     assert (finding.status, "/usr/local/sbin/links adds it" in finding.found) == ("ok", True)
-    made = bundles.collect(root=host.machine.root)
+    made = bundles.collect(machine=Machine(host.machine.root))
     assert made.files[script].decode() == f"#!/bin/bash\n{ADD}\n"
     made.notes.links = host.links
     for bundle in (made, anonymized(made)):
@@ -391,7 +391,7 @@ def test_a_script_may_mount(host: Host, tmp_path: Path, line: str, status: str) 
     host.write("proc/self/mountinfo", MOUNT.format("/srv/rdma"))
     host.write("etc/rc.local", f"#!/bin/sh\n{line}\n", 0o755)
     assert host.findings()["reboot mount /srv/rdma"].status == status
-    made = bundles.collect(root=host.machine.root)
+    made = bundles.collect(machine=Machine(host.machine.root))
     file = tmp_path / "bundle.tar.gz"
     file.write_bytes(anonymized(made).archive())
     with recorded.opened(file) as machine:
@@ -526,7 +526,7 @@ def test_a_bundle_has_what_a_boot_reads(host: Host, tmp_path: Path) -> None:
     host.write("etc/sysctl.d/a.conf", "kernel.hostname=private\nsunrpc/rdma_max_inline_read=1024\n")
     host.write("proc/sys/sunrpc/rdma_max_inline_read", "1024\n")
     host.write("etc/udev/rules.d/9.rules", f'# a\nRUN+="{ADD}"\nNAME="private"\n')
-    made = bundles.collect(root=host.machine.root)
+    made = bundles.collect(machine=Machine(host.machine.root))
     assert made.files[f"{SYSTEM}/rxe.service"].decode() == f"[Service]\nExecStart={ADD}\n"
     assert f"{SYSTEM}/other.service" not in made.files
     assert f"{WANTS}/other.service" not in made.links
@@ -559,7 +559,7 @@ def test_a_link_keeps_its_name_in_commands_and_lists(host: Host, tmp_path: Path)
     host.soft("backbone", "uplink")
     command = "ExecStart=/usr/sbin/rdma link add backbone type rxe netdev uplink"
     unit(host, command, "site-storage.service", wanted="site-storage.service")
-    made = bundles.collect(root=host.machine.root)
+    made = bundles.collect(machine=Machine(host.machine.root))
     made.notes.links = host.links
     changed = anonymized(made)
     text = repr((changed.files, changed.links, changed.notes))
@@ -583,7 +583,7 @@ def test_a_bundle_of_a_user_who_may_not_read_them_does_not_claim_them(
         return whole(path)
 
     monkeypatch.setattr(bundles, "_beginning", refused)
-    assert boot_files.FACT not in bundles.collect(root=host.machine.root).notes.facts
+    assert boot_files.FACT not in bundles.collect(machine=Machine(host.machine.root)).notes.facts
 
 
 def test_names_of_sysctls_stay_in_an_anonymized_bundle() -> None:

@@ -200,7 +200,7 @@ def test_a_fifo_stops_no_command(case: str, field: Unpacked, tmp_path: Path) -> 
             lambda: mount_state.states(machine),
             lambda: serving.serving(machine),
             lambda: check_health(machine, tmp_path),
-            lambda: bundle.collect(root=machine.root),
+            lambda: bundle.collect(machine=Machine(machine.root)),
         )
         READS.waits.clear()
         for at, command in enumerate(commands):

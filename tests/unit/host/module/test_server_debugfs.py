@@ -9,6 +9,7 @@ import pytest
 from nfsrdma_tools.cli import module
 from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.module import server_debugfs
 from nfsrdma_tools.host.module.server_debugfs import Client, ServerTransport
 from nfsrdma_tools.host.module.status import Status
@@ -42,18 +43,24 @@ COUNTERS = "calls 1204\nreplies 1201\nerrors 0\ndropped 0\ncallbacks 1\n"
 
 @pytest.fixture
 def debug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(transports, "serves_as", lambda name: "nfr")
+    folder = Machine(tmp_path).path("sys/kernel/debug/nfsrdma-server")
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(transports, "serves_as", lambda *_: "nfr")
     monkeypatch.setattr(server_debugfs, "_PAGE", 4096)
-    (tmp_path / "totals").write_text(
+    (folder / "totals").write_text(
         "connections 3 of 1024\nread_pages 4 of 4096\nreply_pages 2 of 4096\nexposed_pages 0\n"
         "dones_outstanding 0\nlanes 0\ngranted_pages 0 of 65536\n"
         "floor_pages 256 of 16384\nclients 2\nclients_sharing 1\n"
     )
-    connected(tmp_path / "10", "10.9.1.12", "no", "disconnected by the peer", floor=0)
-    connected(tmp_path / "9", "10.9.1.11", "yes", "none")
+    connected(folder / "10", "10.9.1.12", "no", "disconnected by the peer", floor=0)
+    connected(folder / "9", "10.9.1.11", "yes", "none")
     # it ended while this was read
-    (tmp_path / "11").mkdir()
-    return tmp_path
+    (folder / "11").mkdir()
+    return folder
+
+
+def host_of(debug: Path) -> Machine:
+    return Machine(debug.parents[3])
 
 
 def connected(folder: Path, peer: str, up: str, reason: str, floor: int = 256) -> None:
@@ -72,7 +79,7 @@ def status(server: ServerTransport | None, owner: str) -> Status:
 
 
 def test_the_server_is_read(debug: Path) -> None:
-    server = server_debugfs.server(debug)
+    server = server_debugfs.server(host_of(debug))
     first = Client("10.9.1.11", 64, 3, 1204, 8192, True, "none", 4096, "read-write")
     first = replace(first, floor=1 << 20)
     second = replace(
@@ -106,10 +113,10 @@ def test_a_kernel_that_is_too_old_for_the_module_is_named(release: str, is_old: 
 def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the server, of its connections, and of client transports."""
     accepts = {"server_personalities": "cached"}
-    monkeypatch.setattr(kernel_modules, "parameters", lambda name: accepts)
+    monkeypatch.setattr(kernel_modules, "parameters", lambda *_: accepts)
     with (debug / "9" / "connection").open("a") as file:
         file.write("personality cached\n")
-    server = server_debugfs.server(debug)
+    server = server_debugfs.server(host_of(debug))
     assert server
     assert server.personalities == ("read-write", "cached")
     assert [each.personality for each in server.clients] == ["cached", "read-write"]
@@ -126,7 +133,7 @@ def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -
         "transport  4 to 10.9.1.3 port 20049, requested cached, in effect (not connected)",
     ]
     assert module.status_facts(shown)["transports"][0]["requested"] == "cached"
-    assert server_debugfs.server(debug / "none") == ServerTransport("nfr", ("read-write", "cached"))
+    assert server_debugfs.server(Machine(debug)) == ServerTransport("nfr", ("read-write", "cached"))
 
 
 def test_what_clients_reach_is_shown(debug: Path) -> None:
@@ -135,7 +142,7 @@ def test_what_clients_reach_is_shown(debug: Path) -> None:
         file.write("exposed_pages 32\ndones_outstanding 2\nlanes 7\n")
     with (debug / "9" / "connection").open("a") as file:
         file.write("personality read-read\nexposed_pages 16\ndones_outstanding 1\nlanes 0\n")
-    server = server_debugfs.server(debug)
+    server = server_debugfs.server(host_of(debug))
     assert server
     assert (server.exposed_memory, server.dones_outstanding, server.lanes) == (32 << 12, 2, 7)
     counters = {"cache_hits": 5}
@@ -160,7 +167,7 @@ def test_granted_page_cache_is_shown(debug: Path) -> None:
         file.write(
             "grants 5\ngrants_renewed 1\nrevoked_modified 2\nrevoked_moved 0\nrefused_open 7\n"
         )
-    server = server_debugfs.server(debug)
+    server = server_debugfs.server(host_of(debug))
     assert server
     assert (server.granted_memory, server.granted_max) == (3 << 20, 256 << 20)
     assert [each.granted_memory for each in server.clients] == [1 << 20, 0]
@@ -182,13 +189,13 @@ def test_granted_page_cache_is_shown(debug: Path) -> None:
     )
 
 
-def test_who_is_not_root_sees_its_name(tmp_path: Path, debug: Path) -> None:
-    assert server_debugfs.server(tmp_path / "none") == ServerTransport("nfr", ("read-write",))
+def test_who_is_not_root_sees_its_name(debug: Path) -> None:
+    assert server_debugfs.server(Machine(debug)) == ServerTransport("nfr", ("read-write",))
 
 
 def test_without_a_server_there_is_none(monkeypatch: pytest.MonkeyPatch, debug: Path) -> None:
-    monkeypatch.setattr(transports, "serves_as", lambda name: "")
-    assert server_debugfs.server(debug) is None
+    monkeypatch.setattr(transports, "serves_as", lambda *_: "")
+    assert server_debugfs.server(host_of(debug)) is None
 
 
 FILE = ModuleFile("nfsrdma", "/x.ko", version="0.1.0", srcversion="ABC")
@@ -216,7 +223,7 @@ def test_what_was_loaded_is_said(
 
 
 def test_each_client_has_a_line(debug: Path) -> None:
-    state = status(server_debugfs.server(debug), "nfsrdma")
+    state = status(server_debugfs.server(host_of(debug)), "nfsrdma")
     assert [x for x in module.status_lines(state) if x.startswith(("server", "client"))] == [
         "server     nfsrdma, for nfsd nfr; 3 of 1024 connections, 16k of 16M for RDMA Reads"
         ", 8k of 16M for replies, 1M of 64M for floors, 1 clients share a floor"

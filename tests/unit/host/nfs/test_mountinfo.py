@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfs.fstab import find, nfs_lines, transport
 from nfsrdma_tools.host.nfs.mountinfo import (
@@ -144,9 +145,10 @@ def test_no_text_ends_in_a_traceback(text: str) -> None:
 
 
 def test_bytes_that_are_no_text_survive(tmp_path: Path) -> None:
-    file = tmp_path / "mountinfo"
-    file.write_bytes(line("/mnt/X").encode().replace(b"X", b"\xff\r"))
-    (entry,) = read(file)
+    machine = Machine(procfs=tmp_path)
+    (tmp_path / "self").mkdir()
+    machine.of_process("mountinfo").write_bytes(line("/mnt/X").encode().replace(b"X", b"\xff\r"))
+    (entry,) = read(machine)
     assert os.fsencode(entry.directory) == b"/mnt/\xff\r"
 
 

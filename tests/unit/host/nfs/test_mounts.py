@@ -163,7 +163,7 @@ def test_a_mount_that_vanishes_is_not_listed(
     if gone_at == "mountstats":
         del stats[1]
     looks = iter([here])
-    monkeypatch.setattr(mountinfo, "now", lambda _: mountinfo.parse("".join(next(looks, left))))
+    monkeypatch.setattr(mountinfo, "read", lambda _: mountinfo.parse("".join(next(looks, left))))
     counted: list[str] = []
 
     def read_all(_: Path) -> list[mountstats.MountStats]:

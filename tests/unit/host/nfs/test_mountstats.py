@@ -35,6 +35,12 @@ KERNELS = ("6.1", "6.12", "7.2")
 BLOCK = 65536
 
 
+def client(root: Path) -> Machine:
+    """A host whose mounts are below proc/self."""
+    (root / "proc/self").mkdir(parents=True)
+    return Machine(root)
+
+
 def golden(kernel: str) -> dict[str, MountStats]:
     text = mountinfo.read_text(DATA / f"mountstats-{kernel}.txt")
     return {str(stats.directory): stats for stats in parse(text)}
@@ -129,7 +135,7 @@ def test_options_and_age(mounts: dict[str, MountStats]) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_mountinfo_says_the_same(kernel: str) -> None:
-    entries = mountinfo.read(DATA / f"mountinfo-{kernel}.txt")
+    entries = mountinfo.parse(mountinfo.read_text(DATA / f"mountinfo-{kernel}.txt"))
     by_directory = {str(mount.directory): mount for mount in nfs_mounts(entries)}
     stats = golden(kernel)
     assert by_directory.keys() == stats.keys()
@@ -144,7 +150,7 @@ def test_an_older_kernels_list_of_volumes(tmp_path: Path) -> None:
     volumes = tmp_path / "proc/fs/nfsfs/volumes"
     volumes.parent.mkdir(parents=True)
     volumes.write_bytes((DATA / "nfsfs-volumes-6.1.txt").read_bytes())
-    entries = mountinfo.read(DATA / "mountinfo-6.1.txt")
+    entries = mountinfo.parse(mountinfo.read_text(DATA / "mountinfo-6.1.txt"))
     devices = [e.device for e in entries if e.fstype in {"nfs", "nfs4"}]
     assert [connection(device, Machine(tmp_path)) for device in devices] == [
         "v4 0a090101 4e51", "v3 0a090101 801", "v3 0a090101 4e51",
@@ -153,10 +159,13 @@ def test_an_older_kernels_list_of_volumes(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_by_mount_point(tmp_path: Path) -> None:
-    stats = read(Path("/mnt/c d"), DATA / "mountstats-6.12.txt")
+    machine = client(tmp_path)
+    for name in ("mountinfo", "mountstats"):
+        machine.of_process(name).symlink_to(DATA / f"{name}-6.12.txt")
+    stats = read(Path("/mnt/c d"), machine)
     assert stats.directory == Path("/mnt/c d")
     with pytest.raises(UserError, match="/mnt/c is not an NFS mount point"):
-        read(Path("/mnt/c"), DATA / "mountstats-6.12.txt")
+        read(Path("/mnt/c"), machine)
 
 
 def test_difference_counts_what_happened_between() -> None:
@@ -365,17 +374,19 @@ def test_a_mount_that_mountinfo_lacks_is_left_out_and_hides_no_other() -> None:
 def test_mountinfo_beside_the_file_is_what_counts(tmp_path: Path) -> None:
     places = [("/a", "nfs4"), ("/b", "nfs4")]
     _, text = host(places, [SHORT, SHORT])
-    (tmp_path / "mountstats").write_text(text)
-    assert len(read_all(tmp_path / "mountstats")) == 2
-    (tmp_path / "mountinfo").write_text(LINE.format(n=41, directory="/b", fstype="nfs4"))
-    (only,) = read_all(tmp_path / "mountstats")
+    machine = client(tmp_path)
+    machine.of_process("mountstats").write_text(text)
+    assert len(read_all(machine)) == 2
+    machine.of_process("mountinfo").write_text(LINE.format(n=41, directory="/b", fstype="nfs4"))
+    (only,) = read_all(machine)
     assert str(only.directory) == "/b"
 
 
 def test_a_reader_reads_mountinfo_only_after_a_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info, stats = tmp_path / "mountinfo", tmp_path / "mountstats"
+    machine = client(tmp_path)
+    info, stats = machine.of_process("mountinfo"), machine.of_process("mountstats")
     line = "{0} 22 0:{0} / /mnt/{1} rw - nfs server:/export rw,vers=3\n"
     head = "device server:/export mounted on /mnt/{} with fstype nfs statvers=1.1\n\tage:\t1\n"
     info.write_text(line.format(45, "a"))
@@ -390,7 +401,7 @@ def test_a_reader_reads_mountinfo_only_after_a_change(
         return read_text(path)
 
     monkeypatch.setattr(mountinfo, "read_text", counted)
-    reader = Reader(stats)
+    reader = Reader(machine)
 
     def seen(*answers: bool) -> tuple[list[str], int]:
         changes[:] = answers
@@ -425,7 +436,8 @@ def test_only_changed_operations_are_parsed_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """With any number of mounts: a cache of fixed size, read in sequence, is of no use."""
-    stats, info = tmp_path / "mountstats", tmp_path / "mountinfo"
+    machine = client(tmp_path)
+    info, stats = machine.of_process("mountinfo"), machine.of_process("mountstats")
     info.write_text("".join(
         f"{n + 40} 29 0:{n + 40} / /m{n} rw - nfs4 s:/{n} rw\n" for n in range(1000)
     ))  # fmt: skip
@@ -439,7 +451,7 @@ def test_only_changed_operations_are_parsed_again(
         return real(line)
 
     monkeypatch.setattr(mountstats, "_operation", counted)
-    reader = Reader(stats)
+    reader = Reader(machine)
     before = reader.read()
     assert len(before) == 1000
     assert len(parsed) >= 60_000

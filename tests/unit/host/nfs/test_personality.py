@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mounting, personality, sharing
 from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports, in_effect
 from nfsrdma_tools.host.nfs.target import Target
@@ -31,6 +32,13 @@ def transport(number: int, personality: str, requested: str = "cached") -> Clien
     return ClientTransport(number, "10.9.1.2", 20049, requested, personality)
 
 
+def table_of(machine: Machine) -> Path:
+    """The module's table of requested personalities, in a folder that is there."""
+    table = machine.path(str(personality.TABLE.relative_to("/")))
+    table.parent.mkdir(parents=True)
+    return table
+
+
 def test_the_names_are_those_of_the_module_in_its_order() -> None:
     text = (KMOD / "personality.h").read_text()
     listed = re.findall(r'_\((\d+), \w+, \w+, "([\w-]+)"\)', text)
@@ -41,35 +49,35 @@ def test_the_names_are_those_of_the_module_in_its_order() -> None:
 
 
 def test_the_module_is_needed(tmp_path: Path) -> None:
-    table = tmp_path / "nfsrdma" / "parameters" / "personality_for"
+    machine = Machine(tmp_path)
     with pytest.raises(UserError, match=r"found no module \(load this version: nfsrdma module lo"):
-        personality.require_module(table)
-    table.parent.mkdir(parents=True)
-    table.touch()
-    personality.require_module(table)
+        personality.require_module(machine)
+    table_of(machine).touch()
+    personality.require_module(machine)
 
 
 def test_the_table_is_read(tmp_path: Path) -> None:
-    table = tmp_path / "personality_for"
+    machine = Machine(tmp_path)
+    table = table_of(machine)
     table.write_text("\n")
-    assert personality.table_entries(table) == {}
+    assert personality.table_entries(machine) == {}
     table.write_text("10.9.1.2,cached fe80::1,read-write\n")
-    assert personality.table_entries(table) == {"10.9.1.2": "cached", "fe80::1": "read-write"}
+    assert personality.table_entries(machine) == {"10.9.1.2": "cached", "fe80::1": "read-write"}
     with pytest.raises(UserError, match=r"cannot read .*: No such file"):
-        personality.table_entries(tmp_path / "none")
+        personality.table_entries(Machine(tmp_path / "none"))
 
 
 def test_an_entry_that_did_not_take_effect_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
-    table = tmp_path / "personality_for"
-    table.write_text("\n")
+    machine = Machine(tmp_path)
+    table_of(machine).write_text("\n")
     monkeypatch.setattr(personality, "_write_entry", lambda entry, table: None)
     with (
         pytest.raises(MismatchError, match=r"for fe80::1%2: requested cached, got none"),
         journal() as changes,
-        personality.requested_for(["fe80::1%2"], "cached", changes, table),
+        personality.requested_for(["fe80::1%2"], "cached", changes, machine),
     ):
         raise AssertionError
 
@@ -78,28 +86,32 @@ def test_a_lock_on_the_parameters_blocks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    machine = Machine(tmp_path)
     with (
-        try_folder_lock(tmp_path),
+        try_folder_lock(table_of(machine).parent),
         journal() as changes,
-        personality.requested_for([], "cached", changes, tmp_path / "personality_for"),
+        personality.requested_for([], "cached", changes, machine),
     ):
         pass
 
 
 def test_the_transports_are_read(tmp_path: Path) -> None:
-    assert client_transports(tmp_path / "none") == []
+    machine = Machine(sysfs=tmp_path)
+    assert client_transports(machine) == []
+    folder = machine.path("sys/kernel/debug/nfsrdma")
+    folder.mkdir(parents=True)
     for name, peer, connected in (
         ("10", "10.9.1.2", "yes\npersonality read-write"),
         ("9", "fe80::1%eth1", "no"),
     ):
-        (tmp_path / name).mkdir()
+        (folder / name).mkdir()
         text = CONNECTION.format(peer=peer, connected=connected)
-        (tmp_path / name / "connection").write_text(text)
+        (folder / name / "connection").write_text(text)
     # it ended while this was read
-    (tmp_path / "11").mkdir()
+    (folder / "11").mkdir()
     idle = ClientTransport(9, "fe80::1%eth1", 20049, "cached", "")
-    assert client_transports(tmp_path) == [idle, transport(10, "read-write")]
-    assert in_effect(client_transports(tmp_path)) == ("read-write",)
+    assert client_transports(machine) == [idle, transport(10, "read-write")]
+    assert in_effect(client_transports(machine)) == ("read-write",)
     assert in_effect([idle]) == ()
 
 
@@ -112,13 +124,15 @@ def test_figures_of_a_personality_are_read(tmp_path: Path, monkeypatch: pytest.M
         "4": "yes\npersonality optimistic\noptimistic_connection yes\noptimistic_paused yes\n"
         "references 5",
     }
+    machine = Machine(sysfs=tmp_path)
+    folder = machine.path("sys/kernel/debug/nfsrdma")
     for name, lines in state.items():
-        (tmp_path / name).mkdir()
+        (folder / name).mkdir(parents=True)
         text = CONNECTION.format(peer="10.9.1.2", connected=lines)
-        (tmp_path / name / "connection").write_text(text)
+        (folder / name / "connection").write_text(text)
         own = "optimistic_reads 8\n" if name == "4" else "lane_calls 40\n"
-        (tmp_path / name / "counters").write_text(f"{own}lane_bytes 5\ndones 0\n")
-    lanes, cache, usual, reads = client_transports(tmp_path)
+        (folder / name / "counters").write_text(f"{own}lane_bytes 5\ndones 0\n")
+    lanes, cache, usual, reads = client_transports(machine)
     assert (lanes.gauges, lanes.counters) == ({"lanes": 3, "lanes_busy": 0}, {"lane_calls": 40})
     assert (cache.gauges, cache.counters["cache_hits"]) == ({"cache_bytes": 65536}, 9)
     assert "cache_misses" not in cache.counters
@@ -136,19 +150,18 @@ def test_a_request_without_the_module_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(personality.require_module, "__defaults__", (tmp_path / "a/b/c",))
+    machine = Machine(tmp_path)
     with (
         journal() as changes,
         pytest.raises(UserError, match="needs module nfsrdma: found no module"),
-        personality.requested("cached", ["127.0.0.1"], changes),
+        personality.requested("cached", ["127.0.0.1"], changes, machine),
     ):
         raise AssertionError
-    monkeypatch.setattr(personality, "require_module", lambda: None)
-    monkeypatch.setattr(personality, "DEBUG", tmp_path / "none")
+    table_of(machine).touch()
     with (
         journal() as changes,
-        pytest.raises(UserError, match=r"none, .* does not exist \(mount debugfs: "),
-        personality.requested("cached", ["127.0.0.1"], changes),
+        pytest.raises(UserError, match=r"debug/nfsrdma, .* does not exist \(mount debugfs: "),
+        personality.requested("cached", ["127.0.0.1"], changes, machine),
     ):
         raise AssertionError
 

@@ -6,14 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.nfs.readahead import blocks_for, get_kb, kb_for, set_kb, verify
+from nfsrdma_tools.host.machine import Machine
+from nfsrdma_tools.host.nfs.readahead import blocks_for, get_kb, kb_for, path_of, set_kb, verify
 
 
 @pytest.fixture
-def bdi(tmp_path: Path) -> Path:
-    (tmp_path / "0:45").mkdir()
-    (tmp_path / "0:45" / "read_ahead_kb").write_text("128\n")
-    return tmp_path
+def machine(tmp_path: Path) -> Machine:
+    host = Machine(tmp_path)
+    path_of("0:45", host).parent.mkdir(parents=True)
+    path_of("0:45", host).write_text("128\n")
+    return host
 
 
 @pytest.mark.parametrize(
@@ -44,19 +46,19 @@ def test_nonsense_is_refused(blocks: int, rsize: int) -> None:
         kb_for(blocks, rsize)
 
 
-def test_set_then_read_back(bdi: Path) -> None:
-    assert set_kb("0:45", 2048, bdi) == 2048
-    assert get_kb("0:45", bdi) == 2048
+def test_set_then_read_back(machine: Machine) -> None:
+    assert set_kb("0:45", 2048, machine) == 2048
+    assert get_kb("0:45", machine) == 2048
 
 
-def test_a_value_that_somebody_changed_names_both(bdi: Path) -> None:
+def test_a_value_that_somebody_changed_names_both(machine: Machine) -> None:
     with pytest.raises(MismatchError, match="requested 2048, got 128") as caught:
-        verify("0:45", 2048, bdi)
+        verify("0:45", 2048, machine)
     assert (caught.value.requested, caught.value.in_effect) == (2048, 128)
 
 
-def test_a_device_that_is_gone_is_a_clear_error(bdi: Path) -> None:
+def test_a_device_that_is_gone_is_a_clear_error(machine: Machine) -> None:
     with pytest.raises(UserError, match="0:99"):
-        get_kb("0:99", bdi)
+        get_kb("0:99", machine)
     with pytest.raises(UserError, match="0:99"):
-        set_kb("0:99", 4, bdi)
+        set_kb("0:99", 4, machine)

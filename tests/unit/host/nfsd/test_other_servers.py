@@ -33,7 +33,7 @@ def test_the_process_of_a_socket_is_named() -> None:
 def test_a_bundle_has_the_port_and_neither_address_nor_user(tmp_path: Path) -> None:
     (tmp_path / "proc/net").mkdir(parents=True)
     (tmp_path / "proc/net/tcp").write_text(ESTABLISHED + LISTENING)
-    bundle = bundles.collect(root=tmp_path)
+    bundle = bundles.collect(machine=Machine(tmp_path))
     assert bundle.files["proc/net/tcp"] == b"0: 0:4E51 0:0000 0A\n"
     bundle.notes.facts[other_servers.FACT] = "acme-nfsd"
     for known in (bundle, anonymized(bundle)):
@@ -67,7 +67,7 @@ def test_a_connection_to_a_server_elsewhere_is_no_server(tmp_path: Path) -> None
 def test_a_server_over_rdma_alone_is_named(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text("ID=debian\n")
-    bundle = bundles.collect(root=tmp_path)
+    bundle = bundles.collect(machine=Machine(tmp_path))
     for value, program in (("20049 ganesha.nfsd", "ganesha.nfsd"), ("20049 acme-nfsd", "")):
         bundle.notes.facts[other_servers.RDMA_FACT] = value
         file = tmp_path / "bundle"
@@ -155,7 +155,7 @@ def _with_ganesha(root: Path, text: str) -> None:
 
 def test_doctor_and_status_name_what_ganesha_requests(tmp_path: Path) -> None:
     _with_ganesha(tmp_path, GANESHA)
-    bundle = bundles.collect(root=tmp_path)
+    bundle = bundles.collect(machine=Machine(tmp_path))
     bundle.notes.facts[other_servers.FACT] = "ganesha.nfsd"
     secret = (b"acme", b"s3cr3t", b"192.0.2.7")
     for known in (bundle, anonymized(bundle)):
@@ -204,7 +204,7 @@ def test_a_configuration_in_utf_16_is_not_read(tmp_path: Path) -> None:
     (tmp_path / ganesha.CONF).write_text("NFS_CORE_PARAM { Protocols = nfsrdma; }", "utf-16")
     reason = f"cannot read /{ganesha.CONF}: it has NUL bytes, expected text"
     assert str(ganesha.configured(Machine(tmp_path))) == reason
-    known = bundles.collect(root=tmp_path)
+    known = bundles.collect(machine=Machine(tmp_path))
     for bundle in (known, anonymized(known)):
         file = tmp_path / "bundle"
         file.write_bytes(bundle.archive())

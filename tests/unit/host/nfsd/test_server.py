@@ -204,19 +204,19 @@ def test_verify_compares_with_the_table(tmp_path: Path) -> None:
 
 
 def test_nfsd_is_read(tmp_path: Path) -> None:
-    assert (nfsctl.threads(tmp_path), nfsctl.listeners(tmp_path), nfsctl.versions(tmp_path)) == (
-        0,
-        [],
-        [],
-    )
-    (tmp_path / "threads").write_text("8\n")
-    (tmp_path / "portlist").write_text("rdma 20049\nrdma 20049\nnfr 20050\ntcp 2049\ntcp 2049\n")
-    (tmp_path / "versions").write_text("-2 +3 +4 -4.0 +4.1 +4.2\n")
-    assert nfsctl.threads(tmp_path) == 8
-    listeners = nfsctl.listeners(tmp_path)
+    machine = Machine(procfs=tmp_path)
+    read = (nfsctl.threads(machine), nfsctl.listeners(machine), nfsctl.versions(machine))
+    assert read == (0, [], [])
+    folder = tmp_path / "fs/nfsd"
+    folder.mkdir(parents=True)
+    (folder / "threads").write_text("8\n")
+    (folder / "portlist").write_text("rdma 20049\nrdma 20049\nnfr 20050\ntcp 2049\ntcp 2049\n")
+    (folder / "versions").write_text("-2 +3 +4 -4.0 +4.1 +4.2\n")
+    assert nfsctl.threads(machine) == 8
+    listeners = nfsctl.listeners(machine)
     assert listeners == [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
     assert [each.over_rdma for each in listeners] == [True, True, False]
-    assert nfsctl.versions(tmp_path) == ["3", "4.1", "4.2"]
+    assert nfsctl.versions(machine) == ["3", "4.1", "4.2"]
 
 
 def test_a_server_without_new_files_has_no_such_values(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_hostile_text_of_a_bundle_is_printed_as_text(
 
 def test_nfsd_that_cannot_listen_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot listen on rdma 20049"):
-        nfsctl.listen("rdma", 20049, tmp_path / "none")
+        nfsctl.listen("rdma", 20049, Machine(tmp_path))
 
 
 def test_the_drop_in_of_nfs_conf() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nfsrdma_tools.cli import tune as tune_cli
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import FileChange
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import fstab, units
 from nfsrdma_tools.host.state import tune_state
 from nfsrdma_tools.host.tune import definition as tune_definition
@@ -59,14 +60,14 @@ def lines(root: Path) -> list[bytes]:
 def test_apply_and_undo_leave_every_byte_as_it_was(root: Path) -> None:
     (root / "etc/fstab").chmod(0o640)
     before = everything(root)
-    tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead=4), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead=4), Machine(root))
     assert lines(root)[3] == (
         b"server:/export\t/mnt/data  nfs4 \tproto=rdma,port=20049,rsize=131072,hard\t0 0   # fast"
     )
     assert lines(root)[:3] + lines(root)[4:] == FSTAB.split(b"\n")[:3] + FSTAB.split(b"\n")[4:]
     assert (root / "etc/fstab").stat().st_mode & 0o7777 == 0o640
     assert (root / RULE).exists() and (root / HELPER).exists()
-    tuning.undo(DATA, root)
+    tuning.undo(DATA, Machine(root))
     assert everything(root) == before
 
 
@@ -80,42 +81,44 @@ def test_apply_and_undo_leave_every_byte_as_it_was(root: Path) -> None:
     ],
 )  # fmt: skip
 def test_lines_of_all_kinds(root: Path, directory: Path, number: int, line: bytes) -> None:
-    tuning.apply(tuning.TuneRequest(directory, rsize=65536, wsize=8192, read_ahead=16), root)
+    tuning.apply(
+        tuning.TuneRequest(directory, rsize=65536, wsize=8192, read_ahead=16), Machine(root)
+    )
     assert lines(root)[number] == line
-    assert [Path(row.directory) for row in tune_state.load(root) or []] == [directory]
-    tuning.undo(None, root)
+    assert [Path(row.directory) for row in tune_state.load(Machine(root)) or []] == [directory]
+    tuning.undo(None, Machine(root))
     assert (root / "etc/fstab").read_bytes() == FSTAB
 
 
 def test_applying_again_still_remembers_the_first_line(root: Path) -> None:
-    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, wsize=65536), root)
-    tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead=1), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, wsize=65536), Machine(root))
+    tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead=1), Machine(root))
     assert b"rsize=131072,hard\t" in lines(root)[3]
-    assert len(tune_state.load(root) or []) == 1
-    tuning.undo(DATA, root)
+    assert len(tune_state.load(Machine(root)) or []) == 1
+    tuning.undo(DATA, Machine(root))
     assert (root / "etc/fstab").read_bytes() == FSTAB
 
 
 def test_rule_stays_as_long_as_a_mount_needs_it(root: Path) -> None:
-    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), root)
-    tuning.apply(tuning.TuneRequest(Path("/mnt/last"), rsize=65536, read_ahead=4), root)
-    tuning.undo(DATA, root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), Machine(root))
+    tuning.apply(tuning.TuneRequest(Path("/mnt/last"), rsize=65536, read_ahead=4), Machine(root))
+    tuning.undo(DATA, Machine(root))
     assert (root / RULE).exists()
-    tuning.undo(Path("/mnt/last"), root)
+    tuning.undo(Path("/mnt/last"), Machine(root))
     assert not (root / RULE).exists() and not (root / HELPER).parent.exists()
-    assert not tune_state.path(root).exists()
+    assert not tune_state.path(Machine(root)).exists()
 
 
 def test_refuses_a_line_that_somebody_changed(root: Path) -> None:
-    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), Machine(root))
     changed = (root / "etc/fstab").read_bytes().replace(b",hard", b",soft")
     (root / "etc/fstab").write_bytes(changed)
     with pytest.raises(MismatchError, match=r"hard.*soft"):
-        tuning.undo(DATA, root)
+        tuning.undo(DATA, Machine(root))
     assert (root / "etc/fstab").read_bytes() == changed
-    assert tune_state.load(root), "what is needed to undo was lost"
+    assert tune_state.load(Machine(root)), "what is needed to undo was lost"
     with pytest.raises(MismatchError):
-        tuning.apply(tuning.TuneRequest(DATA, rsize=131072), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=131072), Machine(root))
     assert (root / "etc/fstab").read_bytes() == changed
 
 
@@ -123,25 +126,25 @@ def test_a_changed_line_does_not_keep_other_mounts_tuned(root: Path) -> None:
     """The mount in the middle cannot be restored, the mounts before and after it can."""
     others = (Path("/mnt/with blank\\"), Path("/mnt/last"))
     for directory in (others[0], DATA, others[1]):
-        tuning.apply(tuning.TuneRequest(directory, rsize=65536, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(directory, rsize=65536, read_ahead=4), Machine(root))
     changed = (root / "etc/fstab").read_bytes().replace(b",hard", b",soft")
     (root / "etc/fstab").write_bytes(changed)
     with pytest.raises(tuning.PartlyUndoneError, match=r"/mnt/data is still tuned.*hard") as error:
-        tuning.undo(None, root)
+        tuning.undo(None, Machine(root))
     assert [Path(row.directory) for row in error.value.undone] == [*others]
     assert "restored: /mnt/with blank\\, /mnt/last" in str(error.value)
-    assert [Path(row.directory) for row in tune_state.load(root) or []] == [DATA]
+    assert [Path(row.directory) for row in tune_state.load(Machine(root)) or []] == [DATA]
     expected = FSTAB.replace(b",rsize=32768,hard", b",rsize=65536,soft")
     assert (root / "etc/fstab").read_bytes() == expected
     assert (root / RULE).exists()
 
 
 def test_undoing_lists_what_undo_changes_and_changes_nothing(root: Path) -> None:
-    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
-    tuning.apply(tuning.TuneRequest(Path("/mnt/last"), rsize=65536, read_ahead=4), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), Machine(root))
+    tuning.apply(tuning.TuneRequest(Path("/mnt/last"), rsize=65536, read_ahead=4), Machine(root))
     before = everything(root)
     lines_before = [line.decode(errors="surrogateescape") for line in FSTAB.split(b"\n")]
-    changes, failures = tuning.undoing(None, root)
+    changes, failures = tuning.undoing(None, Machine(root))
     assert changes == [
         f"restore in {root}/etc/fstab: {lines_before[3]}",
         f"restore in {root}/etc/fstab: {lines_before[7]}",
@@ -149,37 +152,37 @@ def test_undoing_lists_what_undo_changes_and_changes_nothing(root: Path) -> None
         f"remove {root / HELPER}",
     ]
     assert not failures
-    assert tuning.undoing(DATA, root)[0] == changes[:1]
+    assert tuning.undoing(DATA, Machine(root))[0] == changes[:1]
     (root / "etc/fstab").write_bytes((root / "etc/fstab").read_bytes().replace(b",hard", b",soft"))
-    changes, failures = tuning.undoing(None, root)
+    changes, failures = tuning.undoing(None, Machine(root))
     assert (len(changes), [*failures]) == (3, [str(DATA)])
     (root / "etc/fstab").write_bytes(FSTAB)
-    assert tuning.undoing(DATA, root) == ([], {})
+    assert tuning.undoing(DATA, Machine(root)) == ([], {})
     (root / "etc/fstab").write_bytes(before[str(root / "etc/fstab")][1])
     assert everything(root) == before
 
 
 @pytest.mark.parametrize("wanted", [b"", FSTAB])
 def test_nothing_to_put_back_when_the_line_is_gone_or_as_before(root: Path, wanted: bytes) -> None:
-    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), Machine(root))
     (root / "etc/fstab").write_bytes(wanted)
-    tuning.undo(DATA, root)
+    tuning.undo(DATA, Machine(root))
     assert (root / "etc/fstab").read_bytes() == wanted
 
 
 def test_refuses_what_it_cannot_do(root: Path) -> None:
     before = everything(root)
     with pytest.raises(UserError, match="no mount unit"):
-        tuning.apply(tuning.TuneRequest(Path("/mnt/none"), rsize=65536), root)
+        tuning.apply(tuning.TuneRequest(Path("/mnt/none"), rsize=65536), Machine(root))
     with pytest.raises(UserError, match="give --rsize or mount"):
-        tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), Machine(root))
     with pytest.raises(UserError, match="nothing is tuned for /mnt/none"):
-        tuning.undo(Path("/mnt/none"), root)
+        tuning.undo(Path("/mnt/none"), Machine(root))
     with pytest.raises(UserError, match="Linux would round it"):
         tuning.TuneRequest(DATA, rsize=5000)
     (root / "etc/fstab").write_bytes(FSTAB + b"\nserver:/2 /mnt/data nfs rw 0 0\n")
     with pytest.raises(UserError, match="2 lines"):
-        tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536), Machine(root))
     (root / "etc/fstab").write_bytes(FSTAB)
     assert everything(root) == before
 
@@ -189,7 +192,7 @@ def test_failure_on_the_way_takes_everything_back(root: Path) -> None:
     (root / "etc/udev/rules.d").rmdir()
     (root / "etc/udev/rules.d").write_text("a file in the way")
     with pytest.raises(UserError, match=r"cannot write .*rules\.d/99-zz-nfsrdma.rules: "):
-        tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), Machine(root))
     (root / "etc/udev/rules.d").unlink()
     (root / "etc/udev/rules.d").mkdir()
     assert everything(root) == before
@@ -199,10 +202,12 @@ READ_ONLY = """
 import sys
 from pathlib import Path
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.tune import tuning
 root, mount = map(Path, sys.argv[1:])
+host = Machine(root)
 values = tuning.TuneRequest(mount, rsize=65536, read_ahead=4)
-for change in (lambda: tuning.apply(values, root), lambda: tuning.undo(None, root)):
+for change in (lambda: tuning.apply(values, host), lambda: tuning.undo(None, host)):
     try:
         change()
     except UserError as error:
@@ -215,7 +220,7 @@ def test_a_read_only_etc_is_one_line(root: Path, tuned: bool) -> None:
     other = Path("/mnt/last")
     if tuned:
         for mount in (DATA, other):
-            tuning.apply(tuning.TuneRequest(mount, rsize=131072, read_ahead=4), root)
+            tuning.apply(tuning.TuneRequest(mount, rsize=131072, read_ahead=4), Machine(root))
     before = everything(root)
     bind = 'mount --bind "$1/etc" "$1/etc"; mount -o remount,ro,bind "$1/etc"; '
     bind += 'exec "$0" -c "$3" "$1" "$2"'
@@ -235,24 +240,24 @@ def test_a_read_only_etc_is_one_line(root: Path, tuned: bool) -> None:
 
 
 def test_failed_second_apply_keeps_the_first(root: Path) -> None:
-    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), Machine(root))
     tuned = everything(root)
     with pytest.raises(UserError):
-        tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), Machine(root))
     assert everything(root) == tuned
 
 
 def test_damaged_state_is_named(root: Path) -> None:
-    tune_state.path(root).parent.mkdir()
-    tune_state.path(root).write_text('{"mounts": [{"no": 1}]}')
+    tune_state.path(Machine(root)).parent.mkdir()
+    tune_state.path(Machine(root)).write_text('{"mounts": [{"no": 1}]}')
     with pytest.raises(UserError, match=r"tune\.json is damaged"):
-        tuning.show(root)
+        tuning.show(Machine(root))
 
 
 def test_root_runs_the_systems_python_only(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With `uv tool install` by a user, this interpreter and its folder belong to the user."""
     monkeypatch.setattr("sys.executable", str(root / "home/user/bin/python3"))
-    tuning.apply(tuning.TuneRequest(DATA, read_ahead_kb=64), root)
+    tuning.apply(tuning.TuneRequest(DATA, read_ahead_kb=64), Machine(root))
     assert 'PROGRAM="/usr/bin/python3 -IS /' in (root / RULE).read_text()
     # Python 3.9, of RHEL 9, is the oldest of a supported distribution
     ast.parse((root / HELPER).read_text(), feature_version=(3, 9))
@@ -262,7 +267,7 @@ def test_the_rule_needs_a_python_of_the_system(root: Path) -> None:
     (root / "usr/bin/python3").unlink()
     before = everything(root)
     with pytest.raises(UserError, match=r"usr/bin/python3 does not exist.*install"):
-        tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), Machine(root))
     assert everything(root) == before
 
 
@@ -270,7 +275,8 @@ def test_rule_names_no_mount_and_sorts_after_nfs_utils(root: Path) -> None:
     hostile = root / "etc/fstab"
     hostile.write_bytes(b'server:/x /mnt/$(id)";RUN+="/bin/sh nfs rw 0 0\n')
     tuning.apply(
-        tuning.TuneRequest(Path('/mnt/$(id)";RUN+="/bin/sh'), rsize=65536, read_ahead=1), root
+        tuning.TuneRequest(Path('/mnt/$(id)";RUN+="/bin/sh'), rsize=65536, read_ahead=1),
+        Machine(root),
     )
     rule = (root / RULE).read_text()
     assert "mnt" not in rule and rule.count("\n") == 2
@@ -343,12 +349,12 @@ def test_mount_takes_a_source_with_a_host_for_nfs(fstype: str, source: str, moun
 def test_a_line_of_type_auto_is_tuned(root: Path) -> None:
     text = FSTAB + b"\nserver:/guessed /mnt/guessed auto rw 0 0\n/dev/sr0 /mnt/cd auto ro 0 0\n"
     (root / "etc/fstab").write_bytes(text)
-    tuning.apply(tuning.TuneRequest(Path("/mnt/guessed"), rsize=131072), root)
+    tuning.apply(tuning.TuneRequest(Path("/mnt/guessed"), rsize=131072), Machine(root))
     assert lines(root)[8] == b"server:/guessed /mnt/guessed auto rw,rsize=131072 0 0"
-    tuning.undo(Path("/mnt/guessed"), root)
+    tuning.undo(Path("/mnt/guessed"), Machine(root))
     assert (root / "etc/fstab").read_bytes() == text
     with pytest.raises(UserError, match="mounts NFS on /mnt/cd"):
-        tuning.apply(tuning.TuneRequest(Path("/mnt/cd"), rsize=131072), root)
+        tuning.apply(tuning.TuneRequest(Path("/mnt/cd"), rsize=131072), Machine(root))
 
 
 MOUNTINFO = (
@@ -451,11 +457,11 @@ def test_a_refused_reload_reverts_apply(root: Path, refused: Path, broken: str) 
     before = everything(root)
     (refused / f"broken-{broken}").touch()
     with pytest.raises(UserError, match=rf"{broken} .*exited with status 1") as caught:
-        tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead_kb=64), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead_kb=64), Machine(root))
     assert str(caught.value).count("exited with status 1") == 1
     assert everything(root) == before
     with pytest.raises(UserError, match="nothing is tuned"):
-        tuning.undo(None, root)
+        tuning.undo(None, Machine(root))
 
 
 @pytest.mark.parametrize("broken", ["udevadm", "systemctl"])
@@ -464,31 +470,31 @@ def test_a_refused_reload_does_not_keep_a_mount_tuned(
 ) -> None:
     before = everything(root)
     for directory in (DATA, Path("/mnt/last")):
-        tuning.apply(tuning.TuneRequest(directory, rsize=65536, read_ahead_kb=64), root)
+        tuning.apply(tuning.TuneRequest(directory, rsize=65536, read_ahead_kb=64), Machine(root))
     (refused / f"broken-{broken}").touch()
     with pytest.raises(tuning.PartlyUndoneError, match=rf"{broken} .*status 1.*restored") as caught:
-        tuning.undo(None, root)
+        tuning.undo(None, Machine(root))
     assert [row.directory for row in caught.value.undone] == ["/mnt/data", "/mnt/last"]
     assert not caught.value.failures
     assert everything(root) == before
     with pytest.raises(UserError, match="nothing is tuned"):
-        tuning.undo(None, root)
+        tuning.undo(None, Machine(root))
 
 
 @pytest.mark.parametrize("broken", ["udevadm", "systemctl"])
 def test_a_refused_reload_keeps_the_first_values(root: Path, refused: Path, broken: str) -> None:
-    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead_kb=64), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead_kb=64), Machine(root))
     tuned = everything(root)
     (refused / f"broken-{broken}").touch()
     with pytest.raises(UserError, match=f"{broken} "):
-        tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead_kb=128), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead_kb=128), Machine(root))
     assert everything(root) == tuned
 
 
 def test_only_what_reads_a_changed_file_reloads(root: Path, refused: Path) -> None:
-    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), Machine(root))
     assert (refused / "ran").read_text() == "daemon-reload\n"
-    tuning.apply(tuning.TuneRequest(Path("/mnt/last"), read_ahead_kb=64), root)
+    tuning.apply(tuning.TuneRequest(Path("/mnt/last"), read_ahead_kb=64), Machine(root))
     assert (refused / "ran").read_text() == "daemon-reload\ncontrol --reload\n"
 
 
@@ -512,14 +518,14 @@ def test_dry_run_prints_the_changes_that_apply_makes(
     root: Path, refused: Path, tuned: tuning.TuneRequest | None, request_: tuning.TuneRequest
 ) -> None:
     if tuned:
-        tuning.apply(tuned, root)
+        tuning.apply(tuned, Machine(root))
     (refused / "ran").unlink(missing_ok=True)
     before = everything(root)
-    changes = tuning.applying(request_, root)
+    changes = tuning.applying(request_, Machine(root))
     assert everything(root) == before
     assert not (refused / "ran").exists()
-    tuning.apply(request_, root)
-    after, state = everything(root), str(tune_state.path(root))
+    tuning.apply(request_, Machine(root))
+    after, state = everything(root), str(tune_state.path(Machine(root)))
     for change in changes:
         if isinstance(change, FileChange):
             for text, there in ((change.before, before), (change.after, after)):
@@ -539,7 +545,7 @@ def test_dry_run_needs_no_root_and_prints_a_diff(
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(tune_cli, "_require_root", pytest.fail)
-    changes = tuning.applying(tuning.TuneRequest(DATA, rsize=131072), root)
+    changes = tuning.applying(tuning.TuneRequest(DATA, rsize=131072), Machine(root))
     monkeypatch.setattr(tuning, "applying", lambda *_, **__: changes)
     monkeypatch.setattr(tuning, "apply", pytest.fail)
     tune_cli.apply(mount=DATA, rsize="128k", dry_run=True)
@@ -557,16 +563,16 @@ def test_dry_run_needs_no_root_and_prints_a_diff(
 
 def test_dry_run_has_the_errors_of_apply(root: Path) -> None:
     with pytest.raises(UserError, match="mounts NFS on /mnt/none"):
-        tuning.applying(tuning.TuneRequest(Path("/mnt/none"), rsize=65536), root)
+        tuning.applying(tuning.TuneRequest(Path("/mnt/none"), rsize=65536), Machine(root))
     (root / "usr/bin/python3").unlink()
     with pytest.raises(UserError, match="the udev rule needs it"):
-        tuning.applying(tuning.TuneRequest(DATA, read_ahead_kb=64), root)
+        tuning.applying(tuning.TuneRequest(DATA, read_ahead_kb=64), Machine(root))
 
 
 def test_a_lock_on_etc_blocks_nothing(root: Path) -> None:
     with try_folder_lock(root / "etc"):
-        tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
-        tuning.undo(DATA, root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536), Machine(root))
+        tuning.undo(DATA, Machine(root))
 
 
 @pytest.mark.parametrize(

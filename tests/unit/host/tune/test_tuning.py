@@ -6,6 +6,7 @@ from unit.sweep.trials_made import trial_of
 
 from nfsrdma_tools.cli import tune
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.tune.tuning import TuneRequest, require_measured
@@ -93,7 +94,7 @@ def test_another_mount_than_the_measured_one_is_refused_by_its_line_in_fstab(
     (tmp_path / "etc/fstab").write_text(f"server:/export /mnt/data nfs {options} 0 0\n")
 
     def require() -> None:
-        require_measured(Path("/mnt/data"), transport, "4.2", 4, tmp_path)
+        require_measured(Path("/mnt/data"), transport, "4.2", 4, Machine(tmp_path))
 
     if difference:
         with pytest.raises(UserError) as caught:
@@ -101,7 +102,7 @@ def test_another_mount_than_the_measured_one_is_refused_by_its_line_in_fstab(
         assert difference in str(caught.value)
     else:
         require()
-    require_measured(Path("/mnt/other"), transport, "3", 1, tmp_path)
+    require_measured(Path("/mnt/other"), transport, "3", 1, Machine(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -279,22 +279,24 @@ def test_the_disk_below_an_export(host: HostReader, tmp_path: Path) -> None:
 
 def test_a_disk_by_the_name_of_its_device(tmp_path: Path) -> None:
     (tmp_path / "diskstats").write_text(DISKSTATS.format(1, 2, 3, 4))
-    known = device_counters.disk_counts(tmp_path / "diskstats")
+    known = device_counters.disk_counts(Machine(procfs=tmp_path))
     assert known["253:0"] == device_counters.DiskCounts("dm-0", 3, 3, 4)
     entries = mountinfo.parse(
         "22 1 0:25 / / rw - btrfs /dev/vda3 rw\n40 22 0:99 / /tank rw - zfs tank rw\n"
     )
     assert device_counters.disks_below(("/x", "/tank/y"), entries, known) == {"254:3": "/x"}
-    assert device_counters.disk_counts(tmp_path / "none") == {}
+    assert device_counters.disk_counts(Machine(tmp_path)) == {}
 
 
 def test_connections_that_found_no_thread(tmp_path: Path) -> None:
-    (tmp_path / "pool_stats").write_text(
+    folder = tmp_path / "proc/fs/nfsd"
+    folder.mkdir(parents=True)
+    (folder / "pool_stats").write_text(
         "# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n"
         "0 500 300 20 0\n1 7 9 8 0\n"
     )
-    assert nfsctl.pool_counts(tmp_path) == PoolCounts(309, 28)
-    assert nfsctl.pool_counts(tmp_path / "none") == PoolCounts()
+    assert nfsctl.pool_counts(Machine(tmp_path)) == PoolCounts(309, 28)
+    assert nfsctl.pool_counts(Machine(tmp_path / "none")) == PoolCounts()
 
 
 def link(sysfs: Path, name: str, files: dict[str, str]) -> None:
@@ -320,7 +322,7 @@ def test_links_with_a_known_rate(tmp_path: Path) -> None:
     link(tmp_path, "net/eth1", {"speed": "25000", "device/x": "", **packets})
     link(tmp_path, "net/eth2", {"speed": "-1", "device/x": "", **packets})
     link(tmp_path, "net/bond0", {"speed": "25000", **packets})
-    links = Links(tmp_path)
+    links = Links(Machine(sysfs=tmp_path))
     assert links.read() == {}
     links.find()
     assert links.read() == {
@@ -353,7 +355,7 @@ class Host:
         self.now = 10**12
         self.ns: dict[int, int] = {}
         self.looked = 0
-        self.reader = BusyThreads(proc)
+        self.reader = BusyThreads(Machine(procfs=proc))
         clock = SimpleNamespace(monotonic_ns=lambda: self.now, thread_time_ns=lambda: 0)
         monkeypatch.setattr("nfsrdma_tools.live.collect.busy_threads.time", clock)
         monkeypatch.setattr(cpu_time, "snapshot_threads", self._all)
