@@ -58,19 +58,29 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Steps:
     return counted
 
 
+def kernel(folder: Path, links: dict[str, Path]) -> Machine:
+    """A host whose kernel files are those of a stand-in; beside its folder, which tests compare."""
+    host = Machine(folder.with_name(f"{folder.name}-kernel"))
+    for name, target in links.items():
+        host.path(name).parent.mkdir(parents=True, exist_ok=True)
+        host.path(name).symlink_to(target)
+    return host
+
+
 @pytest.fixture
 def server(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Server:
     machine = Server(tmp_path, steps)
     machine.patch(monkeypatch, etab, undo, serving)
-    folder, nfsd = tmp_path / "exports.d", tmp_path / "nfsd"
+    folder = tmp_path / "exports.d"
     for module in (etab, serving, exports):
         monkeypatch.setattr(module, "EXPORTS_D", folder)
     monkeypatch.setattr(etab, "ETAB", tmp_path / "etab")
     monkeypatch.setattr(etab, "EXPORTS", tmp_path / "exports")
     monkeypatch.setattr(serving, "_require_server", lambda: None)
     monkeypatch.setattr(serving, "CONF", tmp_path / "conf.d/nfsrdma.conf")
+    host = kernel(tmp_path, {"proc/fs/nfsd": tmp_path / "nfsd"})
     for name in ("listeners", "versions", "threads"):
-        monkeypatch.setattr(nfsctl, name, partial(getattr(nfsctl, name), nfsd))
+        monkeypatch.setattr(nfsctl, name, partial(getattr(nfsctl, name), host))
 
     def listen(transport: str, port: int) -> None:
         machine.put("nfsd/portlist", machine.text("nfsd/portlist") + f"{transport} {port}\n")
@@ -187,10 +197,7 @@ def client(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Cli
     monkeypatch.setattr(definition, "SYSTEMD", tmp_path)
     monkeypatch.setattr(mounting, "_require_root", lambda _: None)
     monkeypatch.setattr(undo, "_BDI", tmp_path / "bdi")
-    host = Machine(tmp_path.with_name(f"{tmp_path.name}-kernel"))
-    for link in (host.path("proc/self"), host.path("sys/class")):
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(tmp_path)
+    host = kernel(tmp_path, {"proc/self": tmp_path, "sys/class": tmp_path})
     changed = (readahead.path_of, readahead.get_kb, readahead.set_kb, mountstats.read_at)
     for function in changed:
         monkeypatch.setattr(function, "__defaults__", (host,))

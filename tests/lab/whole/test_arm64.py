@@ -94,11 +94,6 @@ def test_probes_count_our_module(loaded: Lab) -> None:
     count_reads_alike(loaded, "without")
 
 
-def test_probes_count_our_module(loaded: Lab) -> None:
-    """The client's XIDs count up in its byte order, and many of its READs are at the server."""
-    count_alike(loaded, "without")
-
-
 def test_health_is_ok(loaded: Lab) -> None:
     with mounted(loaded, "vers=4.2"):
         assert connections(loaded)

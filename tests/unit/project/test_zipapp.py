@@ -466,6 +466,7 @@ import json, sys; sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from nfsrdma_tools.doctor import bundle
 from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.rdma.ports import NoRdmaError
 for case, root in json.load(sys.stdin).items():
     made = bundle.collect(machine=Machine(Path(root)))

@@ -202,10 +202,12 @@ READ_ONLY = """
 import sys
 from pathlib import Path
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.tune import tuning
 root, mount = map(Path, sys.argv[1:])
+host = Machine(root)
 values = tuning.TuneRequest(mount, rsize=65536, read_ahead=4)
-for change in (lambda: tuning.apply(values, root), lambda: tuning.undo(None, root)):
+for change in (lambda: tuning.apply(values, host), lambda: tuning.undo(None, host)):
     try:
         change()
     except UserError as error:
