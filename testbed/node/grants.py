@@ -20,10 +20,11 @@ from testbed.node.mounts import HERE, SERVER, connections, counters, mounted, pa
 from testbed.node.programs import until
 
 __all__ = ["ACROSS", "BLOCK", "CARDS", "DISK", "EXPORT", "HUGE", "LIBC", "MIB", "STRICT", "TCP",
-           "THERE", "USER", "WAITS", "Crowd", "Reader", "Waits", "answered_without_nfsd",
+           "THERE", "USER", "WAITS", "Crowd", "Reader", "Waits", "answer_of",
+           "answered_without_nfsd",
            "as_user", "connect_second", "disconnects", "granted", "made", "mounted_export",
            "nothing_broke", "nothing_in_use", "repeated",
-           "rpc_reads", "said", "seeded", "shown", "totals",
+           "rpc_reads", "seeded", "shown", "totals",
            "waits_of"]  # fmt: skip
 
 THERE, TCP = Path("/mnt/there"), Path("/mnt/tcp")
@@ -153,9 +154,9 @@ class Reader:
         length = os.preadv(self.fd, [memoryview(self.room)[:size]], offset)
         return self.room[:length]
 
-    def said(self, offset: int = 0, size: int = BLOCK) -> str:
+    def answer(self, offset: int = 0, size: int = BLOCK) -> str:
         """Result of a read, or its error; short enough to be printed."""
-        return said(lambda: self.read(offset, size))
+        return answer_of(lambda: self.read(offset, size))
 
     def is_optimistic(self, offset: int = 0, size: int = BLOCK) -> bool:
         before = answered_without_nfsd()
@@ -171,7 +172,7 @@ def shown(data: bytes) -> str:
     return f"{len(data)} bytes, {hashlib.sha256(data).hexdigest()[:16]}"
 
 
-def said(read: Callable[[], bytes]) -> str:
+def answer_of(read: Callable[[], bytes]) -> str:
     """Result of a read, or its error; short enough to be printed."""
     try:
         return shown(read())

@@ -179,7 +179,7 @@ def _check_change(name: str, path: Path, change: Callable[[], object]) -> None:
         change()
         # the system call has returned: nothing of the file is granted
         assert granted() == 0, name
-        answers = [reader.said(offset) for offset in OFFSETS]
+        answers = [reader.answer(offset) for offset in OFFSETS]
     after = path.read_bytes() if path.exists() else b""
     for offset, answer in zip(OFFSETS, answers, strict=True):
         old, new = (shown(data[offset : offset + BLOCK]) for data in (before, after))
@@ -191,7 +191,7 @@ def _check_change(name: str, path: Path, change: Callable[[], object]) -> None:
     if path.exists() and _may_read(path):
         # an open() that follows the change
         with as_user(), Reader("changed") as reader:
-            assert reader.said(0, 2 * MIB) == shown(after), name
+            assert reader.answer(0, 2 * MIB) == shown(after), name
 
 
 def _may_read(path: Path) -> bool:
@@ -232,7 +232,7 @@ def check_credentials(seconds: float, share: float) -> None:
             second.granted()
             path.chmod(0o600)
             before, end = answered_without_nfsd(), time.monotonic() + seconds
-            with repeated(lambda: answers.update((second.said(),))):
+            with repeated(lambda: answers.update((second.answer(),))):
                 while time.monotonic() < end:
                     assert first.read() == data[:BLOCK]
                     reads += 1
@@ -275,7 +275,7 @@ def check_withdrawn_meanwhile(before: float = 0, after: float = 0) -> int:
             with reader:
                 drop_from_cache(path)
                 delay(60_000)
-                beside = threading.Thread(target=lambda: answers.append(reader.said()))
+                beside = threading.Thread(target=lambda: answers.append(reader.answer()))
                 reads = rpc_reads()
                 beside.start()
                 until("a READ", lambda: rpc_reads() > reads)
@@ -290,7 +290,7 @@ def check_withdrawn_meanwhile(before: float = 0, after: float = 0) -> int:
                 assert answers == [shown(data[:BLOCK])]
                 # a grant would arrive behind the Reply
                 time.sleep(0.5)
-                assert {reader.said() for _ in range(5)} == {"EACCES"}
+                assert {reader.answer() for _ in range(5)} == {"EACCES"}
                 return answered_without_nfsd()
 
 
@@ -322,11 +322,11 @@ def check_withdrawn(how: str, limit: int) -> None:
             call("exportfs", *WITHDRAWALS[how], f"*:{DISK}")
             end = time.monotonic() + limit
             while (began := time.monotonic()) < end + 3:
-                answer = reader.said()
+                answer = reader.answer()
                 if began > end:
                     late.add(answer)
             call("exportfs", "-r")
-            until("access", lambda: reader.said() == shown(data[:BLOCK]))
+            until("access", lambda: reader.answer() == shown(data[:BLOCK]))
     path.unlink()
     assert late in ({"EACCES"}, {"EPERM"}, {"ESTALE"})
 
@@ -366,5 +366,5 @@ def check_acl_by_nfs(folder: Path, version: str) -> None:
             else:
                 _deny_by_nfs4(TCP / "acl")
             assert not _may_read(path), "the ACL does not deny access"
-            until("the end of access", lambda: reader.said() == "EACCES")
-            assert {reader.said(n * BLOCK) for n in range(5)} == {"EACCES"}
+            until("the end of access", lambda: reader.answer() == "EACCES")
+            assert {reader.answer(n * BLOCK) for n in range(5)} == {"EACCES"}

@@ -98,7 +98,7 @@ def check_unmounts() -> None:
             unmount(DISK)
             assert granted() == 0
             # one extent may be known to the client, none may be readable
-            assert {reader.said(n * BLOCK) for n in range(4)} == {"ESTALE"}
+            assert {reader.answer(n * BLOCK) for n in range(4)} == {"ESTALE"}
     finally:
         make_disk()
 

@@ -164,7 +164,7 @@ def offset_in(records: bytes) -> int:
 def passes(reader: Reader) -> bool:
     """Whether a READ, which may fail, is answered without nfsd."""
     before = answered_without_nfsd()
-    reader.said()
+    reader.answer()
     return answered_without_nfsd() > before
 
 
@@ -230,7 +230,7 @@ def check_beside(listener: Listener, path: Path, data: bytes, *, pre: bool) -> N
         for number in range(reads):
             half = number % 2 * (MIB // 2) if pre else 0
             offset = half + number // 2 * BLOCK % (MIB // 4)
-            answer = reader.said(offset)
+            answer = reader.answer(offset)
             right = answer == shown(data[offset : offset + BLOCK])
             results[f"data of half {half // (MIB // 2)}" if right else answer] += 1
             # some of them longer apart than nfsd's answer takes, all together several seconds
@@ -329,7 +329,7 @@ def delayed(module: str) -> Iterator[dict[str, int]]:
 
 
 def is_denied(reader: Reader) -> bool:
-    return reader.said() == "EACCES"
+    return reader.answer() == "EACCES"
 
 
 class Withdrawals:
@@ -352,7 +352,7 @@ class Withdrawals:
             # nfsd may permit the second READ only
             if self.chance.random() < 0.7:
                 began = time.monotonic()
-                reader.said()
+                reader.answer()
                 self.length += (time.monotonic() - began - self.length) / 8
             self._end(name, reader)
             if self.at_once:
@@ -373,7 +373,7 @@ class Withdrawals:
 
     def _end(self, name: str, reader: Reader) -> None:
         answers: list[str] = []
-        beside = threading.Thread(target=lambda: answers.append(reader.said()))
+        beside = threading.Thread(target=lambda: answers.append(reader.answer()))
         first, wait = self.chance.random() < 0.3, self.chance.uniform(0, 1.5 * self.length)
         if first:
             beside.start()
@@ -391,7 +391,7 @@ class Withdrawals:
 
     def _read_later(self, name: str, reader: Reader) -> None:
         for _ in range(3):
-            self._count(self.later, name, reader.said())
+            self._count(self.later, name, reader.answer())
 
     def _count(self, counts: Counter[str], name: str, answer: str) -> None:
         counts["data" if answer == self.data[name] else answer] += 1

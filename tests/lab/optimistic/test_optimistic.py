@@ -66,6 +66,7 @@ from testbed.node.grants import (
     Crowd,
     Reader,
     Waits,
+    answer_of,
     answered_without_nfsd,
     as_user,
     connect_second,
@@ -77,7 +78,6 @@ from testbed.node.grants import (
     nothing_in_use,
     repeated,
     rpc_reads,
-    said,
     seeded,
     shown,
     waits_of,
@@ -173,7 +173,7 @@ def check_second_mount() -> None:
             assert len(connections()) == 1, "the mounts have no transport in common"
             assert (other.is_optimistic(), other.is_optimistic()) == (False, True)
             assert other.read(BLOCK) == data[BLOCK : 2 * BLOCK]
-            assert said((THERE / "rest").read_bytes) == shown(rest)
+            assert answer_of((THERE / "rest").read_bytes) == shown(rest)
 
 
 def test_the_first_read_of_a_mount_goes_by_rpc(cards: Lab) -> None:
@@ -840,7 +840,7 @@ def race_unmounts(rounds: int, seed: str) -> dict[str, int]:
             with Reader(name) as reader:
                 return reader.read(at)
 
-        answer = said(read)
+        answer = answer_of(read)
         is_right = answer == shown(files[name][at : at + BLOCK])
         results["right" if is_right else answer] += 1
         time.sleep(0 if is_right else 0.01)

@@ -242,7 +242,7 @@ def read_nameless(folder: Path) -> Granted:
         connect_second(folder)
         counts, served = Counts(), 0
         for at in range(0, 32 * BLOCK, BLOCK):
-            answer = reader.said(at)
+            answer = reader.answer(at)
             assert answer in (shown(data[at : at + BLOCK]), "ESTALE")
             served += answer != "ESTALE"
         result = counts.of(served)
@@ -288,7 +288,7 @@ def read_poisoned(folder: Path) -> bool:
         with Reader("poisoned", THERE) as reader:
             reader.granted()
             before = answered_without_nfsd()
-            assert {reader.said(POISONED * BLOCK) for _ in range(10)} == {"EIO"}
+            assert {reader.answer(POISONED * BLOCK) for _ in range(10)} == {"EIO"}
             assert answered_without_nfsd() == before
             for at in (n * BLOCK for n in range(count) if n != POISONED):
                 # the grants of both sides are of one extent, and replace each other
@@ -296,7 +296,7 @@ def read_poisoned(folder: Path) -> bool:
                 assert reader.read(at) == data[at : at + BLOCK]
             for size in range(1, count + 1):
                 sound = shown(data[: min(size, POISONED) * BLOCK])
-                assert reader.said(0, size * BLOCK) in (
+                assert reader.answer(0, size * BLOCK) in (
                     (sound,) if size <= POISONED else (sound, "EIO")
                 )
     path.unlink()
