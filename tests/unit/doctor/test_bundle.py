@@ -757,7 +757,7 @@ def test_is_own_is_the_same_from_a_bundle_by_the_name_of_the_host(tmp_path: Path
                        ("etc/fstab", "payroll7:/srv /mnt nfs rdma 0 0\n")):  # fmt: skip
         (host / name).parent.mkdir(parents=True, exist_ok=True)
         (host / name).write_text(text)
-    made = bundles.collect(root=host)
+    made = bundles.collect(machine=Machine(host))
     for number, bundle in enumerate((made, anonymized(made))):
         file = tmp_path / f"{number}.tar.gz"
         file.write_bytes(bundle.archive())
