@@ -12,7 +12,7 @@ import pytest
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed import leaks
-from testbed.labs import FAILED, OURS, THEIRS, ModulePair, lent, running, traces
+from testbed.labs import FAILED, OURS, THEIRS, ModulePair, Record, lent, running, traces
 from testbed.mounts import connections, mounted
 from testbed.personalities import agreed
 
@@ -94,6 +94,12 @@ def pytest_terminal_summary(
 def asked(config: pytest.Config) -> dict[str, Any]:
     """The options that configure the shared machines."""
     return {name: config.getoption(f"--{name}") for name in ("kernel", "nic", "cpus")}
+
+
+@pytest.fixture
+def record_property(record_property: Record) -> Record:
+    """Pytest's, for values of any type: its workers send only plain ones."""
+    return lambda name, value: record_property(name, str(value))
 
 
 @pytest.fixture(scope="session")
