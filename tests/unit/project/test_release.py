@@ -42,6 +42,15 @@ def test_the_maintainer_is_the_author_and_has_an_address_that_promises_nothing()
     assert f"Copyright: 2026 {maintainer[1]}\n" in COPYRIGHT
 
 
+def test_debians_package_depends_on_the_versions_of_the_core() -> None:
+    """dh_python3 names the packages without versions, and a host with older ones takes them."""
+    (depends,) = re.findall(r"^Depends:\n((?: .*\n)+?) \$\{misc", CONTROL, re.MULTILINE)[:1]
+    named = re.findall(r"^ (python3-.*),$", depends, re.MULTILINE)
+    needed = (re.match(r"(\w+)>=([\d.]+)", each) for each in PROJECT["dependencies"])
+    assert sorted(named) == sorted(f"python3-{n[1]} (>= {n[2]})" for n in needed if n)
+    assert len(named) == len(PROJECT["dependencies"])
+
+
 # dh_python3 names those of the core
 @pytest.mark.parametrize("extra", ["report", "live"])
 def test_debians_package_recommends_the_libraries_of_an_extra(extra: str) -> None:
