@@ -1146,6 +1146,20 @@ def test_metrics_are_those_of_the_exporter(host: Host, tmp_path: Path) -> None:
     assert (status, "not seen: cannot write" in output) == (3, True)
 
 
+def test_metrics_of_mounts_above_each_other_are_the_worst(host: Host, tmp_path: Path) -> None:
+    host.mount("/mnt/a", 3)
+    host.mount("/mnt/a", 4)
+    path = tmp_path / "nfs.prom"
+    for client in (3, 4):
+        host.tasks(7 - client)
+        host.tasks(client, (9, 0x11))
+        typed(host)
+        assert typed(host, "--textfile", str(path), "--max-rpc-age", "1ms")[0] == CRITICAL
+        text = path.read_text()
+        assert 'nfsrdma_mount_health_status{mount="/mnt/a",transport="tcp"} 2\n' in text
+        assert 'nfsrdma_mount_oldest_rpc_seconds{mount="/mnt/a",transport="tcp"} 0\n' not in text
+
+
 def test_metrics_replace_no_special_file(host: Host, short_path: Path) -> None:
     host.mount("/mnt/a", 3)
     folder = short_path / "special"
