@@ -67,8 +67,10 @@ def limits(critical: str, warning: str | None) -> Limits:
 def mount_points(names: Iterable[str]) -> tuple[Path, ...]:
     """The names as mountinfo has them; UsageError for a relative one.
 
-    Links are not followed, because that would access the mount.
+    Links are not followed, because that would access the mount.  The bytes of a name count, as in
+    mountinfo, whatever the locale makes of them.
     """
+    names = [os.fsencode(name).decode("utf-8", "surrogateescape") for name in names]
     for name in names:
         if not name.startswith("/"):
             raise UsageError(f"{name!r} is not absolute", "name mounts as `nfsrdma mounts` does")

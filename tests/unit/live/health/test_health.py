@@ -1251,6 +1251,16 @@ def test_json_has_every_mount(host: Host) -> None:
     ]  # fmt: skip
 
 
+def test_a_name_is_that_of_the_kernel_in_any_locale(host: Host) -> None:
+    host.mount("/mnt/d\u00e4ta", 3)
+    command = [sys.executable, "-m", "nfsrdma_tools", "health", *host.words, "/mnt/d\u00e4ta"]
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **ascii_only}, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout[:7]) == (OK, b"NFS OK:"), done
+
+
 # ---- ready-made files
 
 MONITORING = ROOT / "playbooks/monitoring"
