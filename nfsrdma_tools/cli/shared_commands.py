@@ -44,20 +44,26 @@ def health(mounts: Sequence[str], options: HealthOptions) -> int:
     import traceback
 
     from nfsrdma_tools.host.machine import host_of_container
-    from nfsrdma_tools.live.health.check import Request, limits, mount_points, run
+    from nfsrdma_tools.live.health.check import (
+        Request,
+        limits,
+        mount_points,
+        run,
+        without_answer,
+    )
 
     state, textfile = options.state, options.textfile
     try:
-        request = Request(
-            limits(options.critical, options.warning), mount_points(mounts),
-            host_of_container(options.procfs, options.sysfs, options.rootfs),
-            Path(state) if state else None, Path(textfile) if textfile else None,
-        )  # fmt: skip
-    except UserError as error:
-        print(f"NFS UNKNOWN: {printable(str(error))}", file=sys.stdout)
-        return _UNKNOWN
-    try:
-        outcome = run(request, options.timeout)
+        try:
+            request = Request(
+                limits(options.critical, options.warning), mount_points(mounts),
+                host_of_container(options.procfs, options.sysfs, options.rootfs),
+                Path(state) if state else None, Path(textfile) if textfile else None,
+            )  # fmt: skip
+        except UserError as error:
+            outcome = without_answer(error)
+        else:
+            outcome = run(request, options.timeout)
         if options.as_json:
             print_json(outcome.plain)
         else:

@@ -22,11 +22,22 @@ from nfsrdma_tools.live.health.verdicts import NAMES, UNKNOWN, Limits, Report, V
 from nfsrdma_tools.live.health.volumes import pod_names
 from nfsrdma_tools.sizes import parse_seconds
 
-__all__ = ["Outcome", "Request", "check", "limits", "lines", "mount_points", "run", "to_plain"]
+__all__ = [
+    "Outcome",
+    "Request",
+    "check",
+    "limits",
+    "lines",
+    "mount_points",
+    "run",
+    "to_plain",
+    "without_answer",
+]
 
 _MOST_LINES = 100
 _BOOT = "sys/kernel/random/boot_id"
 _LOCK_SECONDS = 2.0
+_NOTHING = Report(UNKNOWN, [], [])
 
 
 class Request(NamedTuple):
@@ -67,8 +78,10 @@ def limits(critical: str, warning: str | None) -> Limits:
 def mount_points(names: Iterable[str]) -> tuple[Path, ...]:
     """The names as mountinfo has them; UsageError for a relative one.
 
-    Links are not followed, because that would access the mount.
+    Links are not followed, because that would access the mount.  The bytes of a name count, as in
+    mountinfo, whatever the locale makes of them.
     """
+    names = [os.fsencode(name).decode("utf-8", "surrogateescape") for name in names]
     for name in names:
         if not name.startswith("/"):
             raise UsageError(f"{name!r} is not absolute", "name mounts as `nfsrdma mounts` does")
@@ -80,22 +93,41 @@ def run(request: Request, seconds: float) -> Outcome:
     """The outcome of a check that ends in ``seconds``, whatever the kernel's files do."""
 
     def work() -> str:
-        report = check(request)
+        # a run that waits for another one says so, before it is itself too late
+        report = check(request, min(_LOCK_SECONDS, seconds / 2))
         return json.dumps([report.status, [*lines(report, request.limits)], to_plain(report)])
 
     try:
         return Outcome(*json.loads(guarded(work, seconds)))
     except UserError as error:
-        report = Report(UNKNOWN, [], [])
-        plain = {**to_plain(report), "error": str(error)}
-        return Outcome(UNKNOWN, [f"NFS UNKNOWN: {printable(str(error))}"], plain)
+        return without_answer(error)
 
 
-def check(request: Request) -> Report:
-    """The health of the mounts.  UserError if they cannot be read, or the metrics not written."""
+def without_answer(error: UserError) -> Outcome:
+    """The outcome of a check that found nothing out."""
+    plain = {**to_plain(_NOTHING), "error": str(error)}
+    return Outcome(UNKNOWN, [_shown(f"NFS UNKNOWN: {error}")], plain)
+
+
+def check(request: Request, lock_seconds: float = _LOCK_SECONDS) -> Report:
+    """The health of the mounts; the metrics of ``request`` are written.
+
+    Waits ``lock_seconds`` for another run.  UserError if the mounts cannot be read, which the
+    metrics say, too, or if these must not be written.
+    """
+    if not request.textfile:
+        return _check(request, lock_seconds)
+    _check_textfile(request.textfile)
+    try:
+        report = _check(request, lock_seconds)
+    except UserError:
+        _with_metrics(_NOTHING, request.textfile, request.machine)
+        raise
+    return _with_metrics(report, request.textfile, request.machine)
+
+
+def _check(request: Request, lock_seconds: float) -> Report:
     machine = request.machine
-    if request.textfile:
-        _check_textfile(request.textfile)
     if machine.process == "self" and not request.mounts and is_in_container():
         raise UserError(
             "these are the mounts of a container, not of its host",
@@ -107,14 +139,14 @@ def check(request: Request) -> Report:
         # the file as it is named here: the option may be wrong
         message = f"cannot read {error.filename}: {error.strerror}"
         raise UserError(message, "see --path.procfs") from error
-    with kept_ages(request.state or state_dir(), boot, _LOCK_SECONDS) as ages:
+    with kept_ages(request.state or state_dir(), boot, lock_seconds) as ages:
         seen = observe(machine, ages)
     report = judge(seen, request.limits, request.mounts, ages.unknown)
     report.unseen.extend(ages.notes)
     # with more mounts, it is unknown whether the logs are on one of them
     if len(seen.table.closed) < MOST_MOUNTS:
         report = _with_pods(report, machine.root, seen.table.closed)
-    return _with_metrics(report, request.textfile, machine) if request.textfile else report
+    return report
 
 
 def _check_textfile(path: Path) -> None:
@@ -159,13 +191,19 @@ def lines(report: Report, limits: Limits) -> Iterator[str]:
     mounts = [verdict for verdict in report.verdicts if verdict.where]
     oldest = max((verdict.age for verdict in report.verdicts), default=0.0)
     data = f"oldest_rpc={oldest:.3f}s;{limits.warning:g};{limits.critical:g};0 mounts={len(mounts)}"
-    yield printable(f"NFS {NAMES[report.status].upper()}: {_summary(bad, len(mounts))} | {data}")
+    summary = _shown(f"NFS {NAMES[report.status].upper()}: {_summary(bad, len(mounts))}")
+    yield f"{summary} | {data}"
     for verdict in bad[:_MOST_LINES]:
-        yield printable(_line(verdict))
+        yield _shown(_line(verdict))
     if len(bad) > _MOST_LINES:
         yield f"and {len(bad) - _MOST_LINES} more"
     for reason in report.unseen:
-        yield printable(f"not seen: {reason}")
+        yield _shown(f"not seen: {reason}")
+
+
+def _shown(text: str) -> str:
+    """One line without the bar, behind which monitoring looks for performance data."""
+    return printable(text).replace("|", "?")
 
 
 def _summary(bad: Sequence[Verdict], mounts: int) -> str:

@@ -6,11 +6,11 @@ The age has the name and the labels that it has in ``nfsrdma exporter``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from nfsrdma_tools.host import transports
 from nfsrdma_tools.host.machine import Machine
-from nfsrdma_tools.live.health.verdicts import NAMES, Report
+from nfsrdma_tools.live.health.verdicts import NAMES, OK, Report, worst
 from nfsrdma_tools.live.prometheus.families import FAMILIES
 from nfsrdma_tools.live.prometheus.labels import cleaned
 
@@ -31,12 +31,14 @@ def metrics(report: Report, machine: Machine) -> str:
     """The metrics of a report in the text format of Prometheus."""
     owner = transports.owner(machine)
     ages: dict[str, float] = {}
-    statuses: dict[str, float] = {}
+    statuses: dict[str, int] = {}
     for verdict in report.verdicts:
         # one of another mount namespace may have the same path
         if verdict.where and not verdict.process:
             labels = _labels(verdict.where, transports.named(verdict.transport, owner))
-            ages[labels], statuses[labels] = verdict.age, verdict.status
+            # mounts above each other have one path
+            ages[labels] = max(verdict.age, ages.get(labels, 0.0))
+            statuses[labels] = worst((verdict.status, statuses.get(labels, OK)))
     return "".join(
         [*_family(_AGE, ages), *_family(_MOUNT, statuses), *_family(_HOST, {"": report.status})]
     )
@@ -51,7 +53,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _family(name: str, values: dict[str, float]) -> Iterator[str]:
+def _family(name: str, values: Mapping[str, float]) -> Iterator[str]:
     yield f"# HELP {name} {_HELP[name]}\n# TYPE {name} gauge\n"
     for labels, value in values.items():
         yield f"{name}{labels} {value:g}\n"

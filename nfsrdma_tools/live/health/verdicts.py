@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,18 @@ from nfsrdma_tools.live.health.observe import Observation, PendingRpc, Silence
 from nfsrdma_tools.live.health.rpc_clients import RpcConnection
 from nfsrdma_tools.live.health.volumes import Volume, volume_of
 
-__all__ = ["CRITICAL", "NAMES", "OK", "UNKNOWN", "WARNING", "Limits", "Report", "Verdict", "judge"]
+__all__ = [
+    "CRITICAL",
+    "NAMES",
+    "OK",
+    "UNKNOWN",
+    "WARNING",
+    "Limits",
+    "Report",
+    "Verdict",
+    "judge",
+    "worst",
+]
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 NAMES = ("ok", "warning", "critical", "unknown")
@@ -72,6 +83,11 @@ class Report(NamedTuple):
         )
 
 
+def worst(statuses: Iterable[int]) -> int:
+    """The most severe status; OK without any."""
+    return max(statuses, key=_SEVERITY.index, default=OK)
+
+
 def judge(
     seen: Observation, limits: Limits, wanted: Sequence[Path] = (), unknown_ages: str = ""
 ) -> Report:
@@ -87,7 +103,7 @@ def judge(
     if not wanted:
         verdicts += _without_mount(seen, limits, unknown_ages)
         verdicts += _threads(seen, verdicts, limits)
-    status = max((verdict.status for verdict in verdicts), key=_SEVERITY.index, default=OK)
+    status = worst(verdict.status for verdict in verdicts)
     unseen = [*seen.unseen, *([f"ages are unknown: {unknown_ages}"] if unknown_ages else [])]
     return Report(status, verdicts, unseen)
 

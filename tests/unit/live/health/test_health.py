@@ -256,18 +256,24 @@ def test_without_a_state_an_rpc_is_a_doubt(host: Host) -> None:
     ]
 
 
-def test_a_state_in_use_is_an_error(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nfsrdma_tools.live.health import check as module
-
-    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.1)
+def test_a_state_in_use_is_an_error(host: Host) -> None:
     (host.root / "state").mkdir()
     # this process
     message = rf"another run, process {os.getpid()}, has used .*/state/health for 0\.1 s"
+    request = Request(limits("30s", None), (), host.machine, host.root / "state")
     with (
         try_file_lock(host.root / "state/health.lock"),
         pytest.raises(UserError, match=rf"{message} .*/proc/{os.getpid()}/wchan"),
     ):
-        checked(host)
+        check(request, 0.1)
+
+
+def test_a_state_in_use_is_told_from_a_kernel_that_hangs(host: Host) -> None:
+    (host.root / "state").mkdir()
+    with try_file_lock(host.root / "state/health.lock"):
+        status, output = typed(host, "--timeout", "1")
+    assert (status, output.count("\n")) == (UNKNOWN, 1)
+    assert output.startswith(f"NFS UNKNOWN: another run, process {os.getpid()}, has used ")
 
 
 # ---- whose RPC
@@ -689,6 +695,22 @@ def test_escapes_and_line_breaks_in_names(host: Host, clock: Clock) -> None:
     printed = [*lines(report, limits("30s", None))]
     assert len(printed) == 2
     assert all(line.isprintable() for line in printed)
+
+
+def test_no_name_begins_performance_data(host: Host, clock: Clock) -> None:
+    # monitoring takes what is behind the first bar of a line for numbers
+    host.mount("/mnt/a|oldest_rpc=0s", 3)
+    host.tasks(3, (9, 0x11))
+    host.write("file|x", "")
+    checked(host)
+    clock(45)
+    report = checked(host, state="file|x/below")
+    text = [*lines(report, limits("30s", None))]
+    assert text[0].startswith("NFS WARNING: /mnt/a?oldest_rpc=0s: ACCESS has waited for")
+    assert [line.count("|") for line in text] == [1, 0, 0]
+    assert of(report, "/mnt/a|oldest_rpc=0s").status == WARNING
+    for words in (["re|lative"], ["--path.procfs", f"{host.root}/file|x"], ["--state", "/a|b/c"]):
+        assert typed(host, *words)[1].partition(" | oldest_rpc=")[0].count("|") == 0, words
 
 
 @pytest.mark.parametrize(
@@ -1146,6 +1168,31 @@ def test_metrics_are_those_of_the_exporter(host: Host, tmp_path: Path) -> None:
     assert (status, "not seen: cannot write" in output) == (3, True)
 
 
+def test_metrics_say_that_nothing_is_known(host: Host, tmp_path: Path) -> None:
+    host.mount("/mnt/a", 3)
+    path = tmp_path / "nfs.prom"
+    assert typed(host, "--textfile", str(path))[0] == OK
+    (host.root / "proc/1/mountinfo").unlink()
+    assert typed(host, "--textfile", str(path))[0] == UNKNOWN
+    text = path.read_text()
+    assert text.endswith("\nnfsrdma_health_status 3\n")
+    assert "{" not in text
+
+
+def test_metrics_of_mounts_above_each_other_are_the_worst(host: Host, tmp_path: Path) -> None:
+    host.mount("/mnt/a", 3)
+    host.mount("/mnt/a", 4)
+    path = tmp_path / "nfs.prom"
+    for client in (3, 4):
+        host.tasks(7 - client)
+        host.tasks(client, (9, 0x11))
+        typed(host)
+        assert typed(host, "--textfile", str(path), "--max-rpc-age", "1ms")[0] == CRITICAL
+        text = path.read_text()
+        assert 'nfsrdma_mount_health_status{mount="/mnt/a",transport="tcp"} 2\n' in text
+        assert 'nfsrdma_mount_oldest_rpc_seconds{mount="/mnt/a",transport="tcp"} 0\n' not in text
+
+
 def test_metrics_replace_no_special_file(host: Host, short_path: Path) -> None:
     host.mount("/mnt/a", 3)
     folder = short_path / "special"
@@ -1235,6 +1282,24 @@ def test_json_has_every_mount(host: Host) -> None:
     assert [(finding["mount"], finding["status"]) for finding in facts["findings"]] == [
         ("/mnt/a", "ok"), ("/mnt/b", "ok"),
     ]  # fmt: skip
+
+
+def test_json_has_an_error_of_the_words(host: Host) -> None:
+    for words in (["relative"], ["--max-rpc-age", "x"]):
+        status, output = typed(host, "--json", *words)
+        facts = json.loads(output)
+        assert (status, facts["exit_status"], facts["findings"]) == (UNKNOWN, UNKNOWN, [])
+        assert words[-1] in facts["error"]
+
+
+def test_a_name_is_that_of_the_kernel_in_any_locale(host: Host) -> None:
+    host.mount("/mnt/d\u00e4ta", 3)
+    command = [sys.executable, "-m", "nfsrdma_tools", "health", *host.words, "/mnt/d\u00e4ta"]
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **ascii_only}, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout[:7]) == (OK, b"NFS OK:"), done
 
 
 # ---- ready-made files
