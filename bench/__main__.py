@@ -30,7 +30,10 @@ def benchmarks() -> dict[str, Path]:
 def summary(path: Path) -> tuple[str, str]:
     """The arguments of a benchmark, and what it does; its libraries are not imported."""
     nodes = ast.parse(path.read_text()).body
-    (main,) = (x for x in nodes if isinstance(x, ast.FunctionDef) and x.name == "main")
+    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+    if "main" not in functions:
+        raise SystemExit(f"{path}: no function main: the main of a benchmark is in page.py, if any")
+    main = functions["main"]
     required = len(main.args.args) - len(main.args.defaults)
     words = [arg.arg.upper() if number < required else f"[--{arg.arg}]"
              for number, arg in enumerate(main.args.args)]  # fmt: skip

@@ -63,6 +63,8 @@ def write(name: str, lines: Sequence[str], path: Path = PAGE) -> None:
     """Replace the lines between the marks of a section of a page."""
     text = path.read_text()
     start, end = _start(name), f"<!-- end: {name} -->"
+    if start not in text or end not in text:
+        raise SystemExit(f"{path}: no section {name}: add the lines {start.strip()} and {end}")
     before, rest = text.split(start, 1)
     after = rest.split(end, 1)[1]
     path.write_text(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench import markdown
+from bench.__main__ import summary
 from bench.costs import measure
 from nfsrdma_tools.lab import kernels
 from nfsrdma_tools.lab.config import KERNELS
@@ -36,6 +37,19 @@ def test_another_kernel_leaves_the_page(
     markdown.update(kernel, "costs", ["conditions of the run", "new"])
     assert file.read_text() == BEFORE
     assert capsys.readouterr().out.endswith("conditions of the run\n")
+
+
+def test_a_page_without_the_section_is_an_error_of_one_line(file: Path) -> None:
+    with pytest.raises(SystemExit, match="no section new: add the lines <!-- begin: new -->"):
+        markdown.write("new", ["a line"])
+    assert file.read_text() == BEFORE
+
+
+def test_a_benchmark_without_a_main_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "page.py"
+    path.write_text("def table() -> None: ...\n")
+    with pytest.raises(SystemExit, match=r"page\.py: no function main"):
+        summary(path)
 
 
 @pytest.mark.parametrize(

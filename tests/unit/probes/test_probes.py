@@ -271,6 +271,15 @@ def test_help_and_docs_name_all_probe_sets() -> None:
     assert re.findall(r"^\| \[(\w+)\]\(#\1\)", page, re.MULTILINE) == list(probe_sets.NAMES)
 
 
+def test_tables_of_the_page_have_the_columns_of_trace() -> None:
+    text = (BPF.parent / "docs/how-to/trace.md").read_text()
+    shown = re.findall(r"^# nfsrdma trace (\w+).*\n\d\d:\d\d:\d\d\n(.*)$", text, re.MULTILINE)
+    assert len(shown) > 6
+    for name, head in shown:
+        columns = {column for column, _ in trace.COLUMNS[name]}
+        assert [word for word in re.split(r"  +", head.strip()) if word not in columns] == []
+
+
 def test_an_unknown_probe_set_is_an_error() -> None:
     with pytest.raises(UserError, match="unknown probe set 'x'"):
         probe_sets.probe_set("x")

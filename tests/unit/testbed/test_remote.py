@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions that run in a node: here a Python process without any environment of this one."""
 
+import ast
 import dataclasses
 import functools
 import os
@@ -34,6 +35,8 @@ USERS = [
     if "from testbed.remote import" in file.read_text() and file != Path(__file__)
 ]
 PYTHON = "/usr/bin/python3"
+REFUSED = {"set", "frozenset", "bytearray"}
+"""Types that values.pack refuses, as test_values_that_cannot_go_are_refused shows of one."""
 pytestmark = pytest.mark.skipif(not Path(PYTHON).exists(), reason="no Python of the system")
 
 
@@ -323,6 +326,30 @@ def test_each_function_for_a_node_has_what_it_needs(file: Path) -> None:
         modules = source.modules_of(file, "of_the_test", name)
         for path, text in modules.values():
             compile(text, path, "exec")
+
+
+@pytest.mark.parametrize(
+    "file", USERS, ids=[str(file.relative_to(ROOT).with_suffix("")) for file in USERS]
+)
+def test_each_function_for_a_node_returns_what_can_leave_it(file: Path) -> None:
+    assert refused_results(file) == []
+
+
+def test_a_set_cannot_leave_a_node() -> None:
+    assert refused_results(Path(__file__)) == ["returns_a_set: set"]
+
+
+def refused_results(file: Path) -> list[str]:
+    """The built-in types in annotated results of functions for a node that ``pack`` refuses."""
+    names = source.remote_functions(file)
+    nodes = ast.parse(file.read_text()).body
+    functions = [n for n in nodes if isinstance(n, ast.FunctionDef) and n.name in names]
+    return [
+        f"{function.name}: {word.id}"
+        for function in functions
+        for word in (ast.walk(function.returns) if function.returns else ())
+        if isinstance(word, ast.Name) and word.id in REFUSED
+    ]
 
 
 def test_closures_are_refused() -> None:
