@@ -40,15 +40,7 @@ from nfsrdma_tools.live.collect.readings import Readings, Sources
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.collect.server_statistics import ServerReader
 from nfsrdma_tools.live.feed import Feed, FeedOptions
-from nfsrdma_tools.live.snapshot import (
-    Credits,
-    Op,
-    Personality,
-    Server,
-    Snapshot,
-    Timing,
-    Waiting,
-)
+from nfsrdma_tools.live.snapshot import Credits, Op, Personality, Server, Snapshot, Timing, Waiting
 from nfsrdma_tools.live.snapshot_json import from_plain, to_plain
 from nfsrdma_tools.probes import probe_sets, program, rpc_clients
 from nfsrdma_tools.probes.maps import Row
@@ -661,9 +653,7 @@ def test_counts_survive_a_reading_that_fails(monkeypatch: pytest.MonkeyPatch) ->
     assert not counted.is_broken
 
 
-def test_a_reading_that_fails_does_not_turn_the_probes_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_reading_that_fails_does_not_turn_the_probes_off(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = Sampler()
     sampler._probes = Faulty(monkeypatch, 2).counted()
     monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.on_mounts", lambda mounts, *_: mounts)
@@ -702,9 +692,7 @@ def test_probes_that_cannot_be_read_are_attached_anew(monkeypatch: pytest.Monkey
     assert len(failed) >= 10
 
 
-def test_probes_that_cannot_be_attached_are_attached_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_probes_that_cannot_be_attached_are_attached_later(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: queue.Queue[int] = queue.Queue()
 
     def counting(_: object, names: object, proc: object) -> object:
@@ -937,9 +925,7 @@ def test_only_waiting_for_the_compiler_prints_a_message(
     assert any("waiting for the compiler" in text for text in messages) == waits
 
 
-def test_a_feed_waits_for_its_compiler(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_feed_waits_for_its_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """The feed's own thread detaches the probes that the compiler returns."""
     compiling, compiled, told, done = (threading.Event() for _ in range(4))
 

@@ -107,10 +107,7 @@ def test_the_example_is_an_archive() -> None:
         ("x\n", "line 1: expected '@@ '"),
         ("@@ file a\nx", "line 2: the archive ends without a newline"),
         ("@@ file a\n@@ file a\n", "line 2: a is in the archive already"),
-        (
-            "@@ file a\n@@ folder b\n",
-            "line 2: expected file, line, program or link, found",
-        ),
+        ("@@ file a\n@@ folder b\n", "line 2: expected file, line, program or link, found"),
         ("@@ file\n", "line 1: expected a path"),
         ("@@ file ../a\n", "line 1: expected a path below the folder, found '../a'"),
         ("@@ file /etc/passwd\n", "line 1: expected a path below the folder"),

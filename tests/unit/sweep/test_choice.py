@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from unit.sweep import surfaces
 from unit.sweep.surfaces import HALF, PLAN, SURFACES, Shape, outcome, sweep
 
-from nfsrdma_tools.sweep.choice import (
-    GIVE_UP,
-    Race,
-    choose,
-    unstable,
-)
+from nfsrdma_tools.sweep.choice import GIVE_UP, Race, choose, unstable
 from nfsrdma_tools.sweep.plan import Cell, Plan, preset
 from nfsrdma_tools.sweep.significance import (
     KNOWN_AT,

@@ -65,9 +65,7 @@ def test_quick_is_32_cells_of_3_runs() -> None:
 
 def test_cells_with_little_read_ahead_read_a_share_of_the_file() -> None:
     plan = preset("quick", "s:/e")
-    shares = {
-        (0, 8): 8, (0, 512): 8, (1, 8): 4, (4, 8): 1, (1, 32): 1, (16, 512): 1,
-    }  # fmt: skip
+    shares = {(0, 8): 8, (0, 512): 8, (1, 8): 4, (4, 8): 1, (1, 32): 1, (16, 512): 1}
     for (ahead, kib), share in shares.items():
         assert plan.bytes_moved(Cell("tcp", kib << 10, ahead)) == plan.file_size // share
     slow = Cell("tcp", 8192, 0)
@@ -316,11 +314,7 @@ def test_plans_and_cells_survive_json() -> None:
         {"axes": (("a.b", ("1", "1")),)},
         {"axes": (("personality", ("cached",)),)},
         {"axes": (("personality", ("fast",)),), "transports": ("nfsrdma",)},
-        {
-            "axes": (("personality", ("optimistic",)),),
-            "transports": ("nfsrdma",),
-            "vers": "4.2",
-        },
+        {"axes": (("personality", ("optimistic",)),), "transports": ("nfsrdma",), "vers": "4.2"},
         {"direct": True, "rsizes": (1000,)},
         {"with_direct": True, "rsizes": (1000,)},
         {"with_direct": True, "block_size": 3000},

@@ -941,9 +941,7 @@ def typed(host: Host, *words: str) -> tuple[int, str]:
 
 
 def test_the_exit_status_is_that_of_monitoring_plugins(host: Host) -> None:
-    assert typed(host) == (
-        0, "NFS OK: no NFS is mounted | oldest_rpc=0.000s;15;30;0 mounts=0\n",
-    )  # fmt: skip
+    assert typed(host) == (0, "NFS OK: no NFS is mounted | oldest_rpc=0.000s;15;30;0 mounts=0\n")
     host.mount("/mnt/a", 3)
     host.tasks(3, (9, 0x11))
     assert typed(host)[0] == 0

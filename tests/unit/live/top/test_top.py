@@ -52,9 +52,7 @@ def drawn(taken: list[Snapshot], *keys: str, size: tuple[int, int] = (80, 24)) -
 def letters(svg: str) -> str:
     """Characters in a picture by textual, at their places."""
     texts = re.findall(
-        r'<text class="[^"]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>',
-        svg,
-        re.DOTALL,
+        r'<text class="[^"]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>', svg, re.DOTALL
     )
     rows: dict[float, dict[int, str]] = {}
     for x, y, part in texts:
