@@ -38,15 +38,10 @@ from nfsrdma_tools.sizes import size_label
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "optimistic-reads.md"
 RPC, OPTIMISTIC = map(canvas.personality_colour, ("read-write", "optimistic"))
 LOOKS = {
-    INLINE: (RPC, "D"),
-    DIRECT: (RPC, "s-"),
-    OURS_NAME: (OPTIMISTIC, "h"),
-    PATIENT: (OPTIMISTIC, "X-"),
-    "RPC": (RPC, "D"),
-    "ends the queue pair": (OPTIMISTIC, "o"),
-    "recoverable": (OPTIMISTIC, "h"),
-    "recoverable, without pauses": (OPTIMISTIC, "X-"),
-}
+    INLINE: (RPC, "D"), DIRECT: (RPC, "s-"), OURS_NAME: (OPTIMISTIC, "h"),
+    PATIENT: (OPTIMISTIC, "X-"), "RPC": (RPC, "D"), "ends the queue pair": (OPTIMISTIC, "o"),
+    "recoverable": (OPTIMISTIC, "h"), "recoverable, without pauses": (OPTIMISTIC, "X-"),
+}  # fmt: skip
 PAPERS = {INLINE: "RPC in-line read", DIRECT: "RPC direct read", OURS_NAME: "ORDMA read"}
 KINDS = {"ends the queue pair": "N", "recoverable": "Y"}
 # the colours of the kinds, which are all optimistic

@@ -303,11 +303,10 @@ def test_a_batch_has_one_doorbell(device: Device, opened: Session) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: array("Q", [0]) * 100,
-        lambda: memoryview(bytearray(900))[50:850],
+        lambda: array("Q", [0]) * 100, lambda: memoryview(bytearray(900))[50:850],
         lambda: __import__("numpy").zeros((10, 10), dtype="f8"),
     ],
-)
+)  # fmt: skip
 def test_buffers_of_any_type_are_filled_in_place(opened: Session, make: Callable[[], Any]) -> None:
     buffer, file = make(), opened.open("data")
     assert file.pread_into(buffer, 3) == 800

@@ -17,16 +17,10 @@ from nfsrdma_tools.client import Session, connect
 __all__ = ["device", "device_library", "opened"]
 
 LINKS = {
-    "up": "..",
-    "around": "../export",
-    "back": "folder/..",
-    "to-folder": "folder/",
-    "to-data": "data",
-    "to-data-as-folder": "data/",
-    "to-new": "new",
-    "to-new-in-folder": "folder/new",
-    "to-nothing": "nothing/new",
-}
+    "up": "..", "around": "../export", "back": "folder/..", "to-folder": "folder/",
+    "to-data": "data", "to-data-as-folder": "data/", "to-new": "new",
+    "to-new-in-folder": "folder/new", "to-nothing": "nothing/new",
+}  # fmt: skip
 
 
 @pytest.fixture

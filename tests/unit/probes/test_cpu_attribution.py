@@ -33,13 +33,8 @@ def cpu(
     busy: int, ran: dict[int, int], samples: dict[tuple[int, str, str], int], **more: Any
 ) -> Cpu:
     fields: dict[str, Any] = {
-        "groups": {},
-        "stacks": {},
-        "stat_ns": 7,
-        "rate": 499,
-        "lost": 0,
-        **more,
-    }
+        "groups": {}, "stacks": {}, "stat_ns": 7, "rate": 499, "lost": 0, **more,
+    }  # fmt: skip
     return Cpu(threads=ran, samples=samples, host=host(busy), **fields)
 
 

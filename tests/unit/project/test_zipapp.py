@@ -336,23 +336,13 @@ def test_help_names_each_option(program: Path) -> None:
 
 
 WRONG = (
-    ("health", "--nonsense"),
-    ("health", "--state", ""),
-    ("health", "--timeout", "0"),
-    ("health", "--timeout", "nan"),
-    ("health", "--timeout", "soon"),
-    ("health", "--max-rpc-age", "x"),
-    ("health", "--warn-rpc-age", "1m"),
-    ("health", "relative"),
-    ("health", "--max-rpc"),
-    ("collect", "--nonsense"),
-    ("collect", "--output", ""),
-    ("collect", "-o", "-", "--json"),
-    ("collect", "-o", "/proc/nfsrdma/none.tar.gz"),
-    ("collect", "one", "two"),
-    ("nonsense",),
-    (),
-)
+    ("health", "--nonsense"), ("health", "--state", ""), ("health", "--timeout", "0"),
+    ("health", "--timeout", "nan"), ("health", "--timeout", "soon"),
+    ("health", "--max-rpc-age", "x"), ("health", "--warn-rpc-age", "1m"), ("health", "relative"),
+    ("health", "--max-rpc"), ("collect", "--nonsense"), ("collect", "--output", ""),
+    ("collect", "-o", "-", "--json"), ("collect", "-o", "/proc/nfsrdma/none.tar.gz"),
+    ("collect", "one", "two"), ("nonsense",), (),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)

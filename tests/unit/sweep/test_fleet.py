@@ -113,14 +113,10 @@ def means(clients: int, aggregate: float) -> RoundMeans:
 @pytest.mark.parametrize(
     ("aggregates", "expected"),
     [
-        ({1: 100, 2: 190, 3: 195}, 2),
-        ({1: 100, 2: 104}, 1),
-        ({1: 100, 2: 106, 3: 112}, None),
-        ({1: 100, 2: 90}, 1),
-        ({1: 100, 4: 114}, 1),
-        ({3: 100}, None),
+        ({1: 100, 2: 190, 3: 195}, 2), ({1: 100, 2: 104}, 1), ({1: 100, 2: 106, 3: 112}, None),
+        ({1: 100, 2: 90}, 1), ({1: 100, 4: 114}, 1), ({3: 100}, None),
     ],
-)
+)  # fmt: skip
 def test_how_many_clients_are_enough(aggregates: dict[int, float], expected: int | None) -> None:
     assert enough([means(*pair) for pair in aggregates.items()]) == expected
 

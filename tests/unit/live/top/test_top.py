@@ -85,13 +85,9 @@ def busy(number_: int) -> Snapshot:
 
 TAKEN = [busy(number_) for number_ in range(1, 9)]
 SCREENS = {
-    "overview": (),
-    "filtered": ("slash", "s", "c", "r", "enter"),
-    "detail": ("enter",),
-    "events": ("e",),
-    "paused": ("p", "s", "s"),
-    "host": ("h",),
-}
+    "overview": (), "filtered": ("slash", "s", "c", "r", "enter"), "detail": ("enter",),
+    "events": ("e",), "paused": ("p", "s", "s"), "host": ("h",),
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
