@@ -2,6 +2,7 @@
 """Snapshots that tests make: a mount that reads, and what they change of it."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.host.nfs.personality import COUNTERS, GAUGES
@@ -26,6 +27,13 @@ from nfsrdma_tools.live.snapshot import (
 
 HOSTILE = "/mnt/<script>alert(1)</script>[bold]\x1b[31m\"'\n{{x}}\udcff"
 """A directory's name that every face has to show as text."""
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    """Write files below a folder."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
 
 
 def op(name: str = "READ", count: int = 100, each_ms: int = 2, **more: Any) -> Op:

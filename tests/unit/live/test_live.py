@@ -18,7 +18,7 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 from unit.host.nfsd_netlink_made import RPC_STATUS, Kernel, rpc
-from unit.live.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
+from unit.live.snapshots_made import HOSTILE, hostile, mount, served, snapshot, write, xprt
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
@@ -50,13 +50,6 @@ from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, r
 DATA = Path(__file__).parents[1] / "data"
 SAMPLER = "nfsrdma_tools.live.collect.sampler"
 LOOK = ClientFinder.look_up
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    """Write files below a folder."""
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
 
 
 @pytest.fixture
