@@ -2,7 +2,6 @@
 """Snapshots that tests make: a mount that reads, and what they change of it."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.host.nfs.personality import COUNTERS, GAUGES
@@ -27,13 +26,6 @@ from nfsrdma_tools.live.snapshot import (
 
 HOSTILE = "/mnt/<script>alert(1)</script>[bold]\x1b[31m\"'\n{{x}}\udcff"
 """A directory's name that every face has to show as text."""
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    """Write files below a folder."""
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
 
 
 def op(name: str = "READ", count: int = 100, each_ms: int = 2, **more: Any) -> Op:
@@ -100,6 +92,13 @@ def served() -> Server:
     return Server(
         8, ("tcp 2049", "rdma 20049"), 2621440, 0, 45, 0, (row,), 131072, 2, 16, 3145728, grants
     )  # fmt: skip
+
+
+_MEANS = {"nfsd": 40_000, "send": 30_000}
+SENDS = replace(
+    served(), clients=(Client("10.0.0.1", "READ", {"calls": 40, "sends": 10}, 80_000, _MEANS),)
+)
+"""Replies to 40 Calls; the server requested the completion of 10 of them."""
 
 
 def held() -> PendingRpc:

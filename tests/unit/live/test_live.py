@@ -18,7 +18,8 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 from unit.host.nfsd_netlink_made import RPC_STATUS, Kernel, rpc
-from unit.live.snapshots_made import HOSTILE, hostile, mount, served, snapshot, write, xprt
+from unit.live.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
+from unit.made_files import write
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from unit.live.snapshots_made import HOSTILE, mount, op, served, snapshot, write, xprt
+from unit.live.snapshots_made import HOSTILE, mount, op, served, snapshot, xprt
+from unit.made_files import write
 
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuTicks, ThreadTime, each_cpu, parse_stat
