@@ -191,14 +191,11 @@ def measure(work: Work, count: int) -> dict[str, float]:
     short, long = spent(work, few), spent(work, few + count)
     long.subtract(short)
     return {
-        "per_second": count / long["wall_ns"] * 1e9,
-        "us": long["wall_ns"] / count / 1e3,
-        "cpu_us": long["busy_ns"] / count / 1e3,
-        "rpcs": long["rpcs"] / count,
-        "bytes": long["bytes"] / count,
-        "switches": long["switches"] / count,
+        "per_second": count / long["wall_ns"] * 1e9, "us": long["wall_ns"] / count / 1e3,
+        "cpu_us": long["busy_ns"] / count / 1e3, "rpcs": long["rpcs"] / count,
+        "bytes": long["bytes"] / count, "switches": long["switches"] / count,
         "ipis": long["ipis"] / count,
-    }
+    }  # fmt: skip
 
 
 WORKS: dict[str, Work] = {

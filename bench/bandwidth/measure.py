@@ -56,17 +56,9 @@ def ahead(lab: Lab, which: str) -> str:
     """Sequential reads through the cache, rsize 32 KiB, one ahead: what a sweep's trials found."""
     transport = "nfsrdma" if which == OURS else "rdma"
     words = (
-        "--vers=3",
-        "--transport",
-        transport,
-        "--rsize",
-        "32k",
-        "--read-ahead",
-        "1",
-        "--runs",
-        "3",
-        "--exhaustive",
-    )
+        "--vers=3", "--transport", transport, "--rsize", "32k", "--read-ahead", "1", "--runs",
+        "3", "--exhaustive",
+    )  # fmt: skip
     argv = ("nfsrdma", "sweep", "server:/export", *words, "--no-probes", "--output", STORE)
     lab.run("solo", "rm", "-f", STORE)
     lab.run("solo", *argv, timeout=3600)

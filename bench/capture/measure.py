@@ -30,19 +30,10 @@ PAIRS, READS = 6, 400
 PAGE = markdown.PAGE.with_name("cost-of-observation.md")
 MODULES = {"kernel's": THEIRS, "nfsrdma": OURS}
 HEADS = (
-    "",
-    "messages",
-    "bytes in the ring",
-    "a read without probes",
-    "the probes",
-    "more",
-    "the programs, by the kernel's count",
-    "their runs",
-    "to write a message",
-    "by Valgrind's count",
-    "a read with its messages",
-    "reads a second",
-)
+    "", "messages", "bytes in the ring", "a read without probes", "the probes", "more",
+    "the programs, by the kernel's count", "their runs", "to write a message",
+    "by Valgrind's count", "a read with its messages", "reads a second",
+)  # fmt: skip
 # the difference between two runs is that of some passes: imports and preparations are in both
 PASSES = (1, 3)
 REPLAY = """
@@ -86,19 +77,10 @@ def row(name: str, result: Costs) -> list[str]:
     whole = without + more + result.messages * result.written
     taken = zlib.decompress(result.sample)
     return [
-        name,
-        f"{result.messages:.1f}",
-        f"{result.ring:,.0f}",
-        f"{without:.1f}",
-        f"{more:.1f}",
-        f"{more / without:+.1%}",
-        f"{programs:.1f}",
-        f"{runs:.1f}",
-        f"{result.written:.0f}",
-        f"{replayed(taken):.0f}",
-        f"{whole:,.0f}",
-        f"{1e6 / whole:,.0f}",
-    ]
+        name, f"{result.messages:.1f}", f"{result.ring:,.0f}", f"{without:.1f}", f"{more:.1f}",
+        f"{more / without:+.1%}", f"{programs:.1f}", f"{runs:.1f}", f"{result.written:.0f}",
+        f"{replayed(taken):.0f}", f"{whole:,.0f}", f"{1e6 / whole:,.0f}",
+    ]  # fmt: skip
 
 
 def main(kernel: str = KERNELS[0], only: str = "") -> None:

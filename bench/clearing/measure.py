@@ -20,13 +20,8 @@ SWEEP = (
     *("--vers", "3", "--lab-kernel-args", "init_on_alloc=0"),
 )
 _COLUMNS = (
-    "new pages",
-    "TCP",
-    "RDMA, kernel's module",
-    "ratio",
-    "RDMA, this project's module",
-    "ratio",
-)
+    "new pages", "TCP", "RDMA, kernel's module", "ratio", "RDMA, this project's module", "ratio",
+)  # fmt: skip
 
 
 def _rates(study: Study) -> dict[str, float]:
@@ -42,13 +37,9 @@ def _row(name: str, study: Study) -> tuple[object, ...]:
     rates = _rates(study)
     tcp, rdma, ours = (rates[transport] for transport in ("tcp", "rdma", "nfsrdma"))
     return (
-        name,
-        f"{tcp:.1f}",
-        f"{rdma:.1f}",
-        f"{rdma / tcp:.2f}",
-        f"{ours:.1f}",
+        name, f"{tcp:.1f}", f"{rdma:.1f}", f"{rdma / tcp:.2f}", f"{ours:.1f}",
         f"{ours / tcp:.2f}",
-    )
+    )  # fmt: skip
 
 
 def main() -> None:

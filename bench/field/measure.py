@@ -323,10 +323,7 @@ def main(kernel: str = KERNELS[0], here: bool = False) -> None:
         prepare(lab, MOUNTS, PORTS)
         first: list[float] = []
         for name, argv in COMMANDS.items():
-            counts = [
-                statistics.median(run(lab, ROUNDS, argv)) * 1e3,
-                executed(lab, plugin, argv),
-            ]
+            counts = [statistics.median(run(lab, ROUNDS, argv)) * 1e3, executed(lab, plugin, argv)]
             first = first or counts
             ratios = [count / base for count, base in zip(counts, first, strict=True)]
             pairs = zip(counts, ratios, strict=True)

@@ -91,12 +91,7 @@ def layers(profiles: list[Profile], load: str) -> list[str]:
 def main(kernel: str = KERNELS[0]) -> None:
     """Sample stacks of all transports."""
     config = LabConfig(
-        "bench-layers",
-        clock="instructions",
-        link="none",
-        kernel=kernel,
-        memory=4608,
-        nic="card",
+        "bench-layers", clock="instructions", link="none", kernel=kernel, memory=4608, nic="card"
     )
     with Lab(config) as lab:
         sh(lab, PREPARE)

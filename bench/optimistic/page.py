@@ -38,15 +38,10 @@ from nfsrdma_tools.sizes import size_label
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "optimistic-reads.md"
 RPC, OPTIMISTIC = map(canvas.personality_colour, ("read-write", "optimistic"))
 LOOKS = {
-    INLINE: (RPC, "D"),
-    DIRECT: (RPC, "s-"),
-    OURS_NAME: (OPTIMISTIC, "h"),
-    PATIENT: (OPTIMISTIC, "X-"),
-    "RPC": (RPC, "D"),
-    "ends the queue pair": (OPTIMISTIC, "o"),
-    "recoverable": (OPTIMISTIC, "h"),
-    "recoverable, without pauses": (OPTIMISTIC, "X-"),
-}
+    INLINE: (RPC, "D"), DIRECT: (RPC, "s-"), OURS_NAME: (OPTIMISTIC, "h"),
+    PATIENT: (OPTIMISTIC, "X-"), "RPC": (RPC, "D"), "ends the queue pair": (OPTIMISTIC, "o"),
+    "recoverable": (OPTIMISTIC, "h"), "recoverable, without pauses": (OPTIMISTIC, "X-"),
+}  # fmt: skip
 PAPERS = {INLINE: "RPC in-line read", DIRECT: "RPC direct read", OURS_NAME: "ORDMA read"}
 KINDS = {"ends the queue pair": "N", "recoverable": "Y"}
 # the colours of the kinds, which are all optimistic
@@ -62,9 +57,8 @@ class Stores:
     """The results over both devices; ``about`` has the conditions of those that exist."""
 
     def __init__(self, kernel: str) -> None:
-        self.card, self.rxe = (
-            Store(optimistic.RESULTS / f"{kernel}-{nic}") for nic in ("card", "rxe")
-        )
+        folders = (optimistic.RESULTS / f"{kernel}-{nic}" for nic in ("card", "rxe"))
+        self.card, self.rxe = map(Store, folders)
 
     def about(self, *stores: Store) -> str:
         return " ".join(store.about for store in stores)
@@ -118,11 +112,8 @@ def rows_of(store: Store, name: str, link: str, heads: Sequence[str]) -> list[li
     """The rows of table 3 for a device and a wire; an empty cell where a curve has no result."""
     known = {c["way"]: c for c in part(name).cells}
     # a part's curves beside the paper's three may come later
-    known_curves = [
-        curve
-        for curve in part(name).curves
-        if curve in optimistic.THREE or store.path(name, curve, known["direct"]).exists()
-    ]
+    known_curves = [c for c in part(name).curves if c in optimistic.THREE
+                    or store.path(name, c, known["direct"]).exists()]  # fmt: skip
 
     def values(of: Callable[[CellResult], float], way: str, form: str) -> list[str]:
         numbers = [of(store.get(name, curve, known[way])) if curve in known_curves else None
@@ -139,9 +130,8 @@ def rows_of(store: Store, name: str, link: str, heads: Sequence[str]) -> list[li
                      *values(partial(of_side, side=side), "direct", ".1f")])  # fmt: skip
     rows.append([f"{link}: work of the emulated device, us", *values(of_device, "direct", ".1f")])
     for text, of, form in COUNTS:
-        if store.get(name, heads[0], known["direct"]).get("server card interrupts") is not None or (
-            "card" not in text
-        ):
+        result = store.get(name, heads[0], known["direct"])
+        if "card" not in text or result.get("server card interrupts") is not None:
             rows.append([f"{link}: {text}", *values(of, "direct", form)])
     return rows
 
@@ -275,9 +265,7 @@ def lines_of_refused(stores: Stores) -> list[str]:
              "connections", "pauses", "us of a read afterwards"]]  # fmt: skip
     for text, results in of_refused(store).items():
         for cell, result in results:
-            numbers = [
-                result.get(f"optimistic_{name}", 0) * result["operations"] for name in EVENTS
-            ]
+            numbers = [result.get(f"optimistic_{n}", 0) * result["operations"] for n in EVENTS]
             rows.append([text, f"{share_of(cell):.0f} %", f"{us(result):.1f}",
                          f"{result['optimistic_reads']:.1%}", *(f"{n:.0f}" for n in numbers),
                          f"{us(result['then']):.1f}"])  # fmt: skip

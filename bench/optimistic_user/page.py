@@ -24,9 +24,7 @@ from nfsrdma_tools.sizes import size_label
 
 # the paper's name of each way, and the way of a mount
 SYSTEMS = {INLINE: "DAFS, inline", DIRECT: "DAFS, direct", OPTIMISTIC: "ODAFS"}
-MOUNTS = {
-    INLINE: optimistic.INLINE, DIRECT: optimistic.DIRECT, OPTIMISTIC: optimistic.OURS_NAME,
-}  # fmt: skip
+MOUNTS = {INLINE: optimistic.INLINE, DIRECT: optimistic.DIRECT, OPTIMISTIC: optimistic.OURS_NAME}
 # a colour for each way; dashed: that of a mount
 COLOURS = {
     INLINE: canvas.personality_colour("pre-posted"),

@@ -103,12 +103,8 @@ def over_ahead(ax: Axes, store: Store, name: str, figure: str, label: str) -> No
     """Throughput over rsize, a line for each number of reads ahead."""
     colors = canvas.ordered_colours(len(papers.AHEAD))
     looks = {f"{n} ahead": (c, "o") for n, c in zip(papers.AHEAD, colors, strict=True)}
-    lines = {
-        f"{count} ahead": [
-            (each["rsize"], store.value("ahead", name, each, rate)) for each in ahead(count)
-        ]
-        for count in papers.AHEAD
-    }
+    lines = {f"{n} ahead": [(c["rsize"], store.value("ahead", name, c, rate)) for c in ahead(n)]
+             for n in papers.AHEAD}  # fmt: skip
     point = published.point(figure, label)
     plot(ax, lines, looks, least=point["rate"])
     sizes(ax, papers.SIZES, "rsize")
@@ -218,13 +214,9 @@ def draw_blocks(store: Store) -> Drawing:
     figure, (ax, beside) = panels(("throughput", "CPU of both ends"), one_scale=False)
     figure.subplots_adjust(wspace=0.72)
     # the labels of curves that end together need room
-    plot(
-        ax,
-        {n: curve(store, blocks, n, "record", rate) for n in blocks.curves},
-        LOOKS,
-        room=1.35,
-        least=max(point["rate"] for point in published.points() if point["figure"] == "3"),
-    )
+    least = max(point["rate"] for point in published.points() if point["figure"] == "3")
+    lines = {n: curve(store, blocks, n, "record", rate) for n in blocks.curves}
+    plot(ax, lines, LOOKS, room=1.35, least=least)
     ax.set_ylabel("MB/s")
     sizes(ax, papers.BLOCKS, "block")
     cpu_of(beside, store, blocks, "record", blocks.curves, LOOKS)
@@ -241,12 +233,19 @@ def draw_blocks(store: Store) -> Drawing:
     return Drawing("papers-blocks", title, "", "", figure)
 
 
+def table_of_rates(store: Store, source: Part, head: str) -> list[list[str]]:
+    """MB/s of all curves, a row for each block size or for each number of copied bytes."""
+    rows = [[head, *(f"{name}, MB/s" for name in source.curves)]]
+    for cell in source.cells:
+        label = size_label(cell["record"]) if head == "block" else f"{cell['copy'] // KIB} KiB"
+        rates = [store.value(source.name, name, cell, rate) for name in source.curves]
+        rows.append([label, *(f"{value:.1f}" for value in rates)])
+    return rows
+
+
 def lines_of_blocks(store: Store) -> list[str]:
     blocks = part("blocks")
-    rows = [["block", *(f"{name}, MB/s" for name in blocks.curves)]]
-    for each in blocks.cells:
-        rates = [store.value("blocks", name, each, rate) for name in blocks.curves]
-        rows.append([size_label(each["record"]), *(f"{value:.1f}" for value in rates)])
+    rows = table_of_rates(store, blocks, "block")
     given = [f"{p['curve']} {p['rate']:.0f} MB/s" for p in published.points() if p["figure"] == "3"]
     return [f"The paper, from {published.point('3', 'NFS hybrid')['from'] // KIB} KiB on: "
             f"{', '.join(given)}.",
@@ -284,10 +283,7 @@ def draw_records(store: Store) -> Drawing:
 
 def lines_of_records(store: Store) -> list[str]:
     records = part("records")
-    rows = [["copied", *(f"{name}, MB/s" for name in records.curves)]]
-    for each in records.cells:
-        rates = [store.value("records", name, each, rate) for name in records.curves]
-        rows.append([f"{each['copy'] // KIB} KiB", *(f"{value:.1f}" for value in rates)])
+    rows = table_of_rates(store, records, "copied")
     first, last = ({n: store.value("records", n, records.cells[at], rate) for n in records.curves}
                    for at in (0, -1))  # fmt: skip
     falls = [f"{name} from {first[name]:.0f} to {last[name]:.0f} MB/s" for name in records.curves]
@@ -322,11 +318,8 @@ def over_blocks(
 
 def draw_user(store: Store) -> Drawing:
     blocks, records = part("user"), part("user-records")
-    heads = (
-        "3: 8 reads in flight",
-        "4: CPU of the application",
-        "5: CPU of both ends, records of 60 KiB",
-    )
+    heads = ("3: 8 reads in flight", "4: CPU of the application",
+             "5: CPU of both ends, records of 60 KiB")  # fmt: skip
     figure, axes = panels(heads, one_scale=False)
     figure.subplots_adjust(wspace=0.72)
     over_blocks(axes[0], store, blocks.name, blocks.cells, "3", "DAFS")
@@ -346,17 +339,12 @@ def draw_user(store: Store) -> Drawing:
 
 def lines_of_user(store: Store) -> list[str]:
     blocks, records = part("user"), part("user-records")
-    rows = [["block", *(f"{name}, MB/s" for name in blocks.curves),
-             *(f"{name}, CPU of the application" for name in LIBRARY)]]  # fmt: skip
-    for cell in blocks.cells:
-        rates = [store.value(blocks.name, name, cell, rate) for name in blocks.curves]
+    rows = table_of_rates(store, blocks, "block")
+    rows[0] += [f"{name}, CPU of the application" for name in LIBRARY]
+    for row, cell in zip(rows[1:], blocks.cells, strict=True):
         own = [store.value(blocks.name, name, cell, own_share) for name in LIBRARY]
-        rows.append([size_label(cell["record"]), *(f"{value:.1f}" for value in rates),
-                     *(f"{value:.0f} %" for value in own)])  # fmt: skip
-    copied = [["copied", *(f"{name}, MB/s" for name in records.curves)]]
-    for cell in records.cells:
-        rates = [store.value(records.name, name, cell, rate) for name in records.curves]
-        copied.append([f"{cell['copy'] // KIB} KiB", *(f"{value:.1f}" for value in rates)])
+        row += [f"{value:.0f} %" for value in own]
+    copied = table_of_rates(store, records, "copied")
     fast, cpu = published.point("3", "DAFS"), published.point("4", "DAFS")
     return [
         f"The paper: DAFS {fast['rate']:.0f} MB/s from {fast['from'] // KIB} KiB on, with at most "
@@ -366,6 +354,9 @@ def lines_of_user(store: Store) -> list[str]:
     ]  # fmt: skip
 
 
+DEPTHS = {papers.TOGETHER: "asynchronous", papers.ALONE: "synchronous"}
+
+
 def of_depth(depth: int) -> list[Cell]:
     return [cell for cell in part("2002").cells if cell["depth"] == depth]
 
@@ -373,9 +364,7 @@ def of_depth(depth: int) -> list[Cell]:
 def draw_2002(store: Store) -> Drawing:
     figure, axes = panels((f"{papers.TOGETHER} reads in flight", "one read at a time"))
     figure.subplots_adjust(wspace=0.72)
-    for ax, depth, label in zip(
-        axes, (papers.TOGETHER, papers.ALONE), ("asynchronous", "synchronous"), strict=True
-    ):
+    for ax, (depth, label) in zip(axes, DEPTHS.items(), strict=True):
         over_blocks(ax, store, "2002", of_depth(depth), "3, 2002", label)
     title = "Figure 3 of the paper of 2002"
     describe(figure, title, "Dashed: the paper's DAFS, at least", store.small_print)
@@ -390,8 +379,7 @@ def lines_of_2002(store: Store) -> list[str]:
         rates = [store.value("2002", name, cell, rate)
                  for cell in (together, alone) for name in blocks.curves]  # fmt: skip
         rows.append([size_label(alone["record"]), *(f"{value:.1f}" for value in rates)])
-    together, alone = (published.point("3, 2002", label) for label in
-                       ("asynchronous", "synchronous"))  # fmt: skip
+    together, alone = (published.point("3, 2002", label) for label in DEPTHS.values())
     return [
         f"The paper: more than {together['rate']:.0f} MB/s from {together['from'] // KIB} KiB on "
         f"with {papers.TOGETHER} reads in flight, almost {alone['rate']:.0f} MB/s, the rate of its "
@@ -427,9 +415,7 @@ def runs_us(store: Store, of_part: str, name: str, cell: Cell) -> list[float]:
 
 def text_of_runs(store: Store, source: Part) -> str:
     """How many runs a point has, and what its bar is."""
-    runs = min(
-        len(store.rounds(source.name, name, c)) for name in source.curves for c in source.cells
-    )
+    runs = min(len(store.rounds(source.name, n, c)) for n in source.curves for c in source.cells)
     return f"Points: medians of {runs} runs; bars: all runs" if runs > 1 else "Points: one run each"
 
 

@@ -82,13 +82,9 @@ def mounted(curve: Cell, cells: list[Cell]) -> Iterator[Cell]:
 
 def request(curve: Cell, cell: Cell) -> MountRequest:
     return MountRequest(
-        Target.parse("server:/export"),
-        HERE,
-        vers="3",
-        transport=curve["transport"],
-        personality=curve["personality"],
-        rsize=cell["rsize"],
-    )
+        Target.parse("server:/export"), HERE, vers="3", transport=curve["transport"],
+        personality=curve["personality"], rsize=cell["rsize"],
+    )  # fmt: skip
 
 
 def read(cell: Cell, total: int) -> CellResult:

@@ -54,23 +54,13 @@ BUFFERED = (
 DEEP = f"{FIO} --rw=randread --bs=64k --iodepth=48 --runtime="
 # a picture, and the benchmark that draws it
 DRAWN_BY = {
-    "wires": "link-speeds",
-    "served": "client",
-    "loader": "loader",
-    "papers-2003": "papers",
-    "papers-user": "papers",
-    "papers-2002": "papers",
-    "papers-direct": "papers",
-    "papers-blocks": "papers",
-    "papers-records": "papers",
-    "papers-padded": "papers",
-    "papers-why": "papers",
-    "optimistic-files": "optimistic",
-    "optimistic-refused": "optimistic",
-    "optimistic-streams": "optimistic",
-    "optimistic-user-files": "optimistic-user",
+    "wires": "link-speeds", "served": "client", "loader": "loader", "papers-2003": "papers",
+    "papers-user": "papers", "papers-2002": "papers", "papers-direct": "papers",
+    "papers-blocks": "papers", "papers-records": "papers", "papers-padded": "papers",
+    "papers-why": "papers", "optimistic-files": "optimistic", "optimistic-refused": "optimistic",
+    "optimistic-streams": "optimistic", "optimistic-user-files": "optimistic-user",
     "optimistic-user-streams": "optimistic-user",
-}
+}  # fmt: skip
 CREDITS = "sysctl -qw sunrpc.svc_rdma.max_requests={}; systemctl restart nfs-server"
 FLAP = """
 sysctl -qw net.ipv6.conf.eth1.keep_addr_on_down=1

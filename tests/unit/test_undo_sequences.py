@@ -375,14 +375,8 @@ def test_what_others_mount_over_a_new_mount_stays(
     directory = client.root / "mnt"
     directory.mkdir()
     words = [
-        "-t",
-        "tmpfs" if source == "none" else "nfs4",
-        "-o",
-        "ro",
-        "--",
-        source,
-        str(directory),
-    ]
+        "-t", "tmpfs" if source == "none" else "nfs4", "-o", "ro", "--", source, str(directory),
+    ]  # fmt: skip
     meanwhile = partial(client.by_others, partial(client.mount, words))
     at, covered = 0, 0
     while at < 12:

@@ -36,15 +36,9 @@ def store(tmp_path: Path) -> Store:
 def result(speed: float) -> dict[str, Any]:
     counts = {f"card {name}": 16.0 for name in papers_page.COUNTED}
     return {
-        "rate": speed,
-        "cpu": 0.5,
-        "process": 0.1,
-        "ms": 2.0,
-        "us": 100 + speed,
-        "wire": 1.01,
-        "sides": SIDES,
-        **counts,
-    }
+        "rate": speed, "cpu": 0.5, "process": 0.1, "ms": 2.0, "us": 100 + speed, "wire": 1.01,
+        "sides": SIDES, **counts,
+    }  # fmt: skip
 
 
 def fill(store: Store, number: int = 0) -> None:

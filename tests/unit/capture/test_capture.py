@@ -35,6 +35,7 @@ from nfsrdma_tools.capture.files import (
 from nfsrdma_tools.capture.header import header, private_data
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.doctor import capture as examine
+from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.probes import rpc_clients
 
@@ -57,6 +58,10 @@ def read(capture: bytes) -> list[CapturedFrame]:
     return [frame for frame in frames(io.BytesIO(capture)) if frame.link != STATISTICS]
 
 
+def examined(capture: bytes) -> list[Finding]:
+    return examine.examine(frames(io.BytesIO(capture)))
+
+
 def followed(capture: bytes) -> tuple[list[follow.Exchange], follow.Follower]:
     follower = follow.Follower()
     return list(follow.exchanges(frames(io.BytesIO(capture)), follower)), follower
@@ -74,6 +79,14 @@ def tshark(path: Path, shown: str, *fields: str) -> list[list[list[str]]]:
         for row in output.split("\n")
         if row
     ]
+
+
+def finds_no_fault(capture: list[Message], folder: Path) -> Path:
+    """tshark finds none in any frame of these messages; returns their file."""
+    file = folder / "file"
+    file.write_bytes(conversations.written(capture))
+    assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
+    return file
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +129,8 @@ def test_tshark_has_all_data(file: Path) -> None:
 
 @needs_tshark
 def test_tshark_reads_the_headers_as_we_do(file: Path) -> None:
-    rows = tshark(
-        file, "rpcordma", *("rpcordma.xid", "rpcordma.flow_control", "rpcordma.rdma_handle")
-    )
+    fields = ("rpcordma.xid", "rpcordma.flow_control", "rpcordma.rdma_handle")
+    rows = tshark(file, "rpcordma", *fields)
     theirs = [[int(v, 0) for field in row for v in field] for row in rows]
     ours = []
     for frame in read(CAPTURE):
@@ -137,9 +149,7 @@ def test_tshark_reads_the_headers_as_we_do(file: Path) -> None:
 def test_tshark_finds_no_fault_with_ipv6(tmp_path: Path) -> None:
     name = replace(conversations.NAME, client="fd00::11", server="fd00::1")
     messages = [replace(message, connection=name) for message in SAID]
-    file = tmp_path / "file"
-    file.write_bytes(conversations.written(messages))
-    assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
+    file = finds_no_fault(messages, tmp_path)
     # tshark's own check is off by default
     argv = ("tshark", "-r", str(file), "-o", "udp.check_checksum:TRUE", "-Y")
     bad = subprocess.run((*argv, "udp.checksum.status == 0"), capture_output=True, check=True)
@@ -164,9 +174,7 @@ def read_read(server_position: int = 0) -> list[Message]:
 
 @needs_tshark
 def test_tshark_reads_messages_of_2003(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(conversations.written(read_read()))
-    assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
+    file = finds_no_fault(read_read(), tmp_path)
     reads = tshark(file, "rpc.procedure == 6", "rpc.msgtyp", "rpc.opaque_length")
     assert [row[0] for row in reads] == [["0"], ["1"]]
     assert reads[1][1][-1] == "9999"
@@ -177,14 +185,11 @@ def padded() -> list[Message]:
     """A WRITE and a READ whose data are behind padding, of NFSv3, and a READ of NFSv4."""
     head = conversations.HANDLE + struct.pack(">QIII", 0, 9, 2, 9)
     call = conversations.call(1, 7, head)
+    data, result = b"123456789", struct.pack(">5I", 0, 0, 9, 1, 9)
+    read_call = conversations.call(2, 6, conversations.HANDLE + struct.pack(">QI", 0, 9))
     pairs = (
-        (rdma5666.call(1, call, len(call), b"123456789"), conversations.reply(1, bytes(28))),
-        (
-            conversations.call(2, 6, conversations.HANDLE + struct.pack(">QI", 0, 9)),
-            rdma5666.reply(
-                2, conversations.reply(2, struct.pack(">5I", 0, 0, 9, 1, 9)), b"123456789"
-            ),
-        ),
+        (rdma5666.call(1, call, len(call), data), conversations.reply(1, bytes(28))),
+        (read_call, rdma5666.reply(2, conversations.reply(2, result), data)),
     )
     messages: list[Message] = []
     for xid, pair in enumerate(pairs, 1):
@@ -198,9 +203,7 @@ def padded() -> list[Message]:
 
 @needs_tshark
 def test_tshark_reads_messages_with_padding(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(conversations.written(padded()))
-    assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
+    file = finds_no_fault(padded(), tmp_path)
     rows = tshark(file, "nfs.data", "rpc.procedure", "nfs.data")
     assert rows == [[["7"], [b"123456789".hex()]], [["6"], [b"123456789".hex()]]]
 
@@ -208,8 +211,7 @@ def test_tshark_reads_messages_with_padding(tmp_path: Path) -> None:
 def test_messages_of_2003_are_followed() -> None:
     (exchange,), _ = followed(conversations.written(read_read()))
     assert exchange.procedure == "NFSv3 READ"
-    assert exchange.reply
-    assert exchange.reply.read == 9999
+    assert exchange.reply and exchange.reply.read == 9999
     assert any("that of 2003" in note for note in exchange.notes)
 
 
@@ -229,8 +231,6 @@ def test_a_key_that_was_used_is_replaced_and_named() -> None:
     exchanges, _ = followed(CAPTURE)
     first, again = (pair for pair in exchanges if pair.procedure == "NFSv3 READ")
     assert first.call.writes != again.call.writes
-    assert first.reply
-    assert again.reply
     for exchange in (first, again):
         assert exchange.reply
         assert exchange.call.writes[0][0].handle == exchange.reply.writes[0][0].handle
@@ -242,8 +242,7 @@ def test_a_key_that_was_used_is_replaced_and_named() -> None:
 def test_of_several_write_chunks_the_reply_is_whole() -> None:
     exchanges, _ = followed(CAPTURE)
     reply = exchanges[-1].reply
-    assert reply
-    assert reply.writes == ()
+    assert reply and reply.writes == ()
     # three lengths with their padding
     assert exchanges[-1].reply_size > 4096 + 4004 + 10000
     assert "data in 3 Write chunks on the wire, written inline here" in exchanges[-1].notes
@@ -258,15 +257,15 @@ def test_what_is_unknown_in_front_of_data_leaves_the_reply_as_it_is() -> None:
     assert payload != messages[-1].payload
     messages[-1] = replace(messages[-1], payload=payload)
     exchanges, _ = followed(conversations.written(messages))
-    assert exchanges[-1].reply
-    assert len(exchanges[-1].reply.writes) == 3
+    reply = exchanges[-1].reply
+    assert reply and len(reply.writes) == 3
 
 
 def test_losses_and_counts_are_in_the_file() -> None:
     capture = conversations.written(SAID, lost=3)
     assert sum(frame.dropped for frame in read(capture)) == 3
     assert f"{len(SAID)} messages, 3 lost".encode() in capture
-    findings = examine.examine(frames(io.BytesIO(capture)))
+    findings = examined(capture)
     assert [finding.found.split()[0] for finding in findings if finding.name == "losses"] == ["3"]
 
 
@@ -281,9 +280,7 @@ def test_a_long_message_that_was_not_captured_is_named() -> None:
 def test_tshark_pairs_long_replies_that_were_not_captured(tmp_path: Path) -> None:
     messages = [replace(m, long=m.long if m.from_client else b"") for m in SAID]
     assert messages != SAID
-    file = tmp_path / "file"
-    file.write_bytes(conversations.written(messages))
-    assert tshark(file, "_ws.malformed || _ws.expert.severity >= error", "frame.number") == []
+    file = finds_no_fault(messages, tmp_path)
     xids = [tshark(file, f"rpc.msgtyp == {kind}", "rpc.xid") for kind in (0, 1)]
     assert xids[0] == xids[1]
 
@@ -320,18 +317,15 @@ def test_numbers_of_packets_never_repeat() -> None:
     for frame in read(CAPTURE):
         packet = roce.packet(frame.link, frame.data, frame.length)
         assert packet
-        is_request = packet.opcode in (*roce.SENDS, *roce.WRITES, roce.READ_REQUEST)
-        if is_request:
+        if packet.opcode in (*roce.SENDS, *roce.WRITES, roce.READ_REQUEST):
             numbers.setdefault(packet.queue_pair, []).append(packet.number)
     assert len(numbers) == 2
     assert all(a < b for many in numbers.values() for a, b in pairwise(many))
 
 
 def test_private_data_of_both_ends_are_found() -> None:
-    private = (
-        struct.pack(">I4B", 0xF6AB0E18, 1, 1, 3, 3),
-        struct.pack(">I4B", 0xF6AB0E18, 1, 0, 7, 3),
-    )
+    head = struct.pack(">IB", 0xF6AB0E18, 1)
+    private = head + bytes((1, 3, 3)), head + bytes((0, 7, 3))
     name = replace(conversations.NAME, private=private)
     _, follower = followed(conversations.written([replace(m, connection=name) for m in SAID]))
     (connection,) = follower.connections.values()
@@ -358,7 +352,7 @@ def test_a_damaged_capture_is_read_or_refused(
     change: Sequence[tuple[int, bytes]], end: int
 ) -> None:
     try:
-        examine.examine(frames(io.BytesIO(_changed(change)[:end])))
+        examined(_changed(change)[:end])
     except UserError as error:
         assert "capture" in str(error)
 
@@ -418,9 +412,8 @@ def test_messages_of_anything_are_written(payloads: list[tuple[bool, bytes]]) ->
         if _moved(payload) < 1 << 20
     ]
     if talk:
-        assert followed(conversations.written(talk))[1].rdma == len(
-            read(conversations.written(talk))
-        )
+        capture = conversations.written(talk)
+        assert followed(capture)[1].rdma == len(read(capture))
 
 
 def _moved(payload: bytes) -> int:
@@ -483,8 +476,7 @@ def resent(capture: bytes) -> bytes:
 
 
 def test_a_sniffers_file_shows_what_was_sent_again() -> None:
-    findings = examine.examine(frames(io.BytesIO(resent(CAPTURE))))
-    texts = "\n".join(finding.found for finding in findings)
+    texts = "\n".join(finding.found for finding in examined(resent(CAPTURE)))
     assert "packets were sent again" in texts
     assert "receiver was not ready (RNR)" in texts
     assert "packets out of sequence" in texts
@@ -495,7 +487,7 @@ def test_a_sniffers_file_shows_what_was_sent_again() -> None:
 def test_a_slow_reply_and_a_missing_one_are_found() -> None:
     late = int(examine.SLOW * 1e9) + 1
     messages = [replace(m, time=m.time + late) if n == 1 else m for n, m in enumerate(SAID[:3])]
-    findings = examine.examine(frames(io.BytesIO(conversations.written(messages))))
+    findings = examined(conversations.written(messages))
     warnings = [finding.found for finding in findings if finding.status == "warning"]
     assert any("NFSv3 NULL took" in text for text in warnings)
     assert "1 Calls without a Reply in the capture" in warnings
@@ -504,25 +496,20 @@ def test_a_slow_reply_and_a_missing_one_are_found() -> None:
 def test_credits_that_are_all_in_use_are_a_warning() -> None:
     payload = rpcrdma.encode(rpcrdma.Header(1, 1, 0)) + conversations.reply(1, b"")
     messages = [SAID[0], replace(SAID[1], payload=payload)]
-    findings = examine.examine(frames(io.BytesIO(conversations.written(messages))))
+    findings = examined(conversations.written(messages))
     assert [f.status for f in findings if f.found.startswith("credits")] == ["warning"]
 
 
 def test_a_capture_without_rdma_is_an_error() -> None:
     file = io.BytesIO()
     Writer(file, "eth0", "a test").frame(0, bytes(60))
-    (finding,) = examine.examine(frames(io.BytesIO(file.getvalue())))
+    (finding,) = examined(file.getvalue())
     assert finding.status == "error"
 
 
 def test_a_frame_that_was_cut_is_named() -> None:
-    file = io.BytesIO()
-    file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 80, ETHERNET))
-    for frame in read(CAPTURE):
-        data = frame.data[:80]
-        file.write(struct.pack("<IIII", 0, 0, len(data), len(frame.data)) + data)
-    findings = examine.examine(frames(io.BytesIO(file.getvalue())))
-    assert (findings[0].status, findings[0].remedy) == ("warning", "tcpdump -s 0")
+    finding, *_ = examined(pcap(ETHERNET, *(frame.data for frame in read(CAPTURE)), snaplen=80))
+    assert (finding.status, finding.remedy) == ("warning", "tcpdump -s 0")
 
 
 def test_commands_print_a_capture(file: Path) -> None:
@@ -536,12 +523,11 @@ def test_commands_print_a_capture(file: Path) -> None:
     assert names == {"capture", f"{conversations.CLIENT} to {conversations.SERVER}"}
 
 
-def pcap(link: int, *data: bytes) -> bytes:
-    """A pcap file with whole frames."""
-    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 0xFFFF, link)
-    return head + b"".join(
-        struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame for frame in data
-    )
+def pcap(link: int, *data: bytes, snaplen: int = 0xFFFF) -> bytes:
+    """A pcap file with the frames, cut at a length."""
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, snaplen, link)
+    cut = ((frame[:snaplen], len(frame)) for frame in data)
+    return head + b"".join(struct.pack("<IIII", 0, 0, len(f), size) + f for f, size in cut)
 
 
 def printed_of(capture: bytes, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -558,9 +544,9 @@ def test_a_capture_that_ends_within_a_frame_is_read_up_to_there(tmp_path: Path) 
             done = printed_of(whole[:cut], tmp_path)
             assert (done.returncode, len(done.stdout.splitlines())) == (0, conversations.CALLS)
             assert done.stderr == f"nfsrdma: file ends in the middle of frame {len(data)}\n"
-            findings = examine.examine(frames(io.BytesIO(whole[:cut])))
-            assert findings[0].status == "warning"
-            assert f"the file ends in the middle of frame {len(data)}" in findings[0].found
+            finding, *_ = examined(whole[:cut])
+            assert finding.status == "warning"
+            assert f"the file ends in the middle of frame {len(data)}" in finding.found
     for whole in (pcap(ETHERNET, *data), CAPTURE):
         assert printed_of(whole, tmp_path).stderr == ""
 
@@ -608,10 +594,8 @@ class FakeListener:
     """Attached probes that saw a conversation; each poll returns four messages."""
 
     def __init__(self, messages: Sequence[Message], lost: int = 0) -> None:
-        self.said = list(messages)
+        self.said, self.stopped, self._lost = list(messages), False, lost
         self.missing: tuple[str, ...] = ()
-        self.stopped = False
-        self._lost = lost
 
     def messages(self, timeout: float = 0.1) -> Iterator[Message]:
         many = 4 if timeout else len(self.said)
@@ -666,14 +650,9 @@ def test_a_capture_is_recorded_with_its_losses(
 
 @pytest.mark.parametrize(
     ("words", "many"),
-    [
-        (("--count", "6"), 6),
-        (("--client", conversations.CLIENT), len(SAID)),
-        (("--client", "10.9.1.12"), 0),
-        (("--xprt", "0"), len(SAID)),
-        (("--xprt", "1"), 0),
-    ],
-)
+    [(("--count", "6"), 6), (("--client", conversations.CLIENT), len(SAID)),
+     (("--client", "10.9.1.12"), 0), (("--xprt", "0"), len(SAID)), (("--xprt", "1"), 0)],
+)  # fmt: skip
 def test_a_capture_has_what_is_wanted(
     words: tuple[str, ...], many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -686,13 +665,11 @@ def test_a_mount_is_captured_by_its_transports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rpc_clients, "clients", dict)
-    monkeypatch.setattr(
-        rpc_clients, "mounts_of_transports", lambda _: {0: ("/mnt/data",), 1: ("/mnt/other",)}
-    )
-    listener = FakeListener(SAID)
-    count, _ = recorded(monkeypatch, tmp_path / "file", listener, "--mount", "/mnt/data")
-    assert count == len(SAID)
-    count, _ = recorded(monkeypatch, tmp_path / "file", FakeListener(SAID), "--mount", "/mnt/other")
-    assert count == 0
+    mounts = {0: ("/mnt/data",), 1: ("/mnt/other",)}
+    monkeypatch.setattr(rpc_clients, "mounts_of_transports", lambda _: mounts)
+    for mount, many in (("/mnt/data", len(SAID)), ("/mnt/other", 0)):
+        listener = FakeListener(SAID)
+        count, _ = recorded(monkeypatch, tmp_path / "file", listener, "--mount", mount)
+        assert count == many
     refused = CliRunner().invoke(app, ["capture", "-w", "-", "--mount", "/mnt/none"])
     assert "no transport of a mount at /mnt/none" in str(refused.exception)

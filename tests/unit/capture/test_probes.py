@@ -7,7 +7,9 @@ import re
 import socket
 import struct
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -28,9 +30,10 @@ SOURCE = (Path(__file__).parents[3] / "bpf" / "capture.c").read_text()
 LOCAL, PEER = (conversations.CLIENT, 1000), (conversations.SERVER, 20049)
 EMPTY = Part(5, 1, 0, 0, False, 0, 0, 7, 8, 9, 1, 0, 0, 0, LOCAL, PEER, b"")
 OFFSET = 1000
+Piece = bytes | tuple[int, bytes]
 
 
-def said(origin: str, parts: dict[str, bytes | tuple[int, bytes]], number: int = 1) -> list[Part]:
+def said(origin: str, parts: Mapping[str, Piece], number: int = 1) -> list[Part]:
     """The records of a message; a part may be cut: its length and what was captured."""
     records: list[Part] = []
     first = EMPTY._replace(origin=ORIGINS.index(origin), message=number)
@@ -47,19 +50,18 @@ def said(origin: str, parts: dict[str, bytes | tuple[int, bytes]], number: int =
 
 def result(xid: bytes, position: int, length: int) -> Part:
     return EMPTY._replace(
-        origin=ORIGINS.index("result"),
-        last=True,
-        local=PEER,
-        peer=LOCAL,
-        position=position,
-        total=length,
-        xid=int.from_bytes(xid, sys.byteorder),
-    )
+        origin=ORIGINS.index("result"), last=True, local=PEER, peer=LOCAL, position=position,
+        total=length, xid=int.from_bytes(xid, sys.byteorder),
+    )  # fmt: skip
+
+
+def fed(assembler: Assembler, records: Iterable[Part]) -> list[Message]:
+    return [message for record in records for message in assembler.feed(record)]
 
 
 def made(*records: Part) -> Message:
     assembler = Assembler(OFFSET)
-    (message,) = [m for record in records for m in assembler.feed(record)]
+    (message,) = fed(assembler, records)
     assert assembler.lost == assembler.unknown == 0
     return message
 
@@ -70,8 +72,7 @@ def test_names_are_those_of_the_program() -> None:
         assert match
         return [word.replace("_", " ").lower() for word in re.split(r",\s+", match[1].strip())]
 
-    assert enum("origin") == list(ORIGINS)
-    assert enum("part") == list(PARTS)
+    assert (enum("origin"), enum("part")) == (list(ORIGINS), list(PARTS))
 
 
 def test_records_have_the_fields_of_the_program() -> None:
@@ -91,8 +92,7 @@ def test_records_have_the_fields_of_the_program() -> None:
     address = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s", 7, bytes((10, 0, 0, 1)))
     ctypes.memmove(ctypes.addressof(raw) + record.local.offset, address, len(address))  # type: ignore[attr-defined]
     decoded = part(bytes(raw) + b"x" * 300)
-    assert decoded.local == ("10.0.0.1", 7)
-    assert decoded.peer == ("", 0)
+    assert (decoded.local, decoded.peer) == (("10.0.0.1", 7), ("", 0))
     names = {"last": True, "part": 103}
     for n, (name, kind) in enumerate(members):
         if kind in kinds.values() and name not in ("captured", "reserved"):
@@ -127,22 +127,20 @@ def test_a_message_of_nfsrdma_is_in_one_piece(sent: bool, server: bool) -> None:
 
 def test_a_call_with_inline_data_is_whole() -> None:
     header = rpcrdma.encode(Header(1, 128, 0))
-    message = made(
-        *said("call sent", {"whole": header, "head": HEAD, "pages": b"123456789", "tail": bytes(3)})
-    )
+    body = {"head": HEAD, "pages": b"123456789", "tail": bytes(3)}
+    message = made(*said("call sent", {"whole": header, **body}))
     assert message.payload == header + HEAD + b"123456789" + bytes(3)
     assert (message.time, message.from_client, message.outbound) == (5 + OFFSET, True, True)
     assert (message.connection.client, message.connection.server) == (LOCAL[0], PEER[0])
-    assert message.connection.number == 9
-    assert message.missing == 0
+    assert (message.connection.number, message.missing) == (9, 0)
     assert message.notes == ("transport 9, task 8@7",)
 
 
 def test_inline_data_that_were_not_copied_are_counted() -> None:
     header = rpcrdma.encode(Header(1, 128, 0))
-    message = made(
-        *said("call sent", {"whole": header, "head": HEAD, "pages": (9, b"12"), "tail": bytes(3)})
-    )
+    parts: dict[str, Piece]
+    parts = {"whole": header, "head": HEAD, "pages": (9, b"12"), "tail": bytes(3)}
+    message = made(*said("call sent", parts))
     assert message.payload == header + HEAD + b"12" + bytes(7) + bytes(3)
     assert message.missing == 7
 
@@ -153,19 +151,17 @@ def test_inline_data_that_were_not_copied_are_counted() -> None:
 def test_data_of_a_read_chunk_are_not_inline(tail: bytes, rest: bytes) -> None:
     """Padding of up to 3 bytes in front of the tail is part of the chunk."""
     header = rpcrdma.encode(Header(1, 128, 0, reads=(Read(len(HEAD), (Segment(5, 9, 0),)),)))
-    message = made(
-        *said("call sent", {"whole": header, "head": HEAD, "pages": (9, b"1234"), "tail": tail})
-    )
+    parts: dict[str, Piece]
+    parts = {"whole": header, "head": HEAD, "pages": (9, b"1234"), "tail": tail}
+    message = made(*said("call sent", parts))
     assert message.payload == header + HEAD + rest
-    assert message.data == {5: b"1234"}
-    assert message.missing == 0
+    assert (message.data, message.missing) == ({5: b"1234"}, 0)
 
 
 def test_data_that_are_not_wanted_are_not_in_the_message() -> None:
     header = rpcrdma.encode(Header(1, 128, 0, reads=(Read(len(HEAD), (Segment(5, 9, 0),)),)))
     records = said("call sent", {"whole": header, "head": HEAD, "pages": b"123456789"})
-    assembler = Assembler(0, data=False)
-    (message,) = [m for record in records for m in assembler.feed(record)]
+    (message,) = fed(Assembler(0, data=False), records)
     assert message.data == {}
 
 
@@ -182,8 +178,7 @@ def test_a_received_reply_has_the_data_of_its_chunks() -> None:
     chunks = ((Segment(5, 4, 0), Segment(6, 4, 0)),)
     whole = rpcrdma.encode(Header(1, 64, 0, writes=chunks)) + conversations.reply(1, bytes(8))
     message = made(*said("reply received", {"whole": whole, "pages": (8, b"abcdef")}))
-    assert message.payload == whole
-    assert message.data == {5: b"abcd", 6: b"ef"}
+    assert (message.payload, message.data) == (whole, {5: b"abcd", 6: b"ef"})
     assert (message.from_client, message.outbound) == (False, False)
 
 
@@ -229,8 +224,7 @@ def test_results_of_others_are_not_taken() -> None:
         *said("reply sent", {"whole": whole, "head": head, "pages": b"D" * 8}),
     )
     # without its results, pages are taken for the data
-    assert message.payload == whole + head
-    assert message.data == {5: b"D" * 8}
+    assert (message.payload, message.data) == (whole + head, {5: b"D" * 8})
 
 
 def test_a_record_that_was_lost_is_a_lost_message() -> None:
@@ -238,8 +232,7 @@ def test_a_record_that_was_lost_is_a_lost_message() -> None:
     records = said("call sent", {"whole": header, "head": HEAD, "tail": bytes(4)})
     for missing in range(len(records)):
         assembler = Assembler(0)
-        kept = [record for n, record in enumerate(records) if n != missing]
-        assert [m for record in kept for m in assembler.feed(record)] == []
+        assert fed(assembler, (record for n, record in enumerate(records) if n != missing)) == []
         # the last record is missed only by the count of messages that began
         assert (assembler.complete, assembler.lost) == (0, int(missing < len(records) - 1))
 
@@ -249,16 +242,14 @@ def test_messages_of_two_processors_are_mixed() -> None:
     first = said("call sent", {"whole": header, "head": HEAD})
     other = said("call sent", {"whole": header, "head": HEAD}, number=1 << 48 | 1)
     assembler = Assembler(0)
-    complete = [
-        m for pair in zip(first, other, strict=True) for r in pair for m in assembler.feed(r)
-    ]
+    complete = fed(assembler, chain.from_iterable(zip(first, other, strict=True)))
     assert len(complete) == assembler.complete == 2
 
 
 def test_a_connection_without_addresses_is_counted() -> None:
     assembler = Assembler(0)
-    for record in said("call sent", {"whole": rpcrdma.encode(Header(1, 128, 0))}):
-        assert list(assembler.feed(record._replace(peer=("", 0)))) == []
+    records = said("call sent", {"whole": rpcrdma.encode(Header(1, 128, 0))})
+    assert fed(assembler, (record._replace(peer=("", 0)) for record in records)) == []
     assert (assembler.complete, assembler.unknown) == (1, 1)
 
 
@@ -308,34 +299,28 @@ MODULE = blob(
 def test_offsets_are_those_of_the_types() -> None:
     base = Btf(BASE)
     module = Btf(MODULE, base)
-    assert base.offset("page", "flags") == 0
-    # of an unnamed structure
-    assert base.offset("page", "deep") == 8
-    assert module.offset("req", "own") == 8
-    assert module.offset("req", "own", "deep") == 16
-    assert module.size("page") == 16
-    assert module.argument("f", "page") == 1
-    assert module.has_function("f")
-    assert not module.has_function("g")
-    with pytest.raises(KeyError, match="struct req has no other"):
-        module.offset("req", "other")
-    with pytest.raises(KeyError, match="no struct none"):
-        module.offset("none", "x")
-    with pytest.raises(KeyError, match="no argument struct req"):
-        module.argument("f", "req")
+    # "deep" is of an unnamed structure
+    assert (base.offset("page", "flags"), base.offset("page", "deep")) == (0, 8)
+    assert (module.offset("req", "own"), module.offset("req", "own", "deep")) == (8, 16)
+    assert (module.size("page"), module.argument("f", "page")) == (16, 1)
+    assert (module.has_function("f"), module.has_function("g")) == (True, False)
+    for call, words, message in (
+        (module.offset, ("req", "other"), "struct req has no other"),
+        (module.offset, ("none", "x"), "no struct none"),
+        (module.argument, ("f", "req"), "no argument struct req"),
+    ):
+        with pytest.raises(KeyError, match=message):
+            call(*words)
 
 
 REGISTERS_STRINGS = b"\0pt_regs\0di\0si\0dx\0cx\0r8\0regs\0"
 # struct pt_regs { long r8, cx, dx, si, di; struct { long regs[31]; }; }, more or less
 REGISTERS = blob(
-    kind(0, 1, 8)
-    + struct.pack("<I", 64)
-    + kind(24, 4, 8, ((24, 1, 0),))
-    + kind(
-        1, 4, 48, ((21, 1, 0), (18, 1, 64), (15, 1, 128), (12, 1, 192), (9, 1, 256), (0, 2, 320))
-    ),
+    kind(0, 1, 8) + struct.pack("<I", 64) + kind(24, 4, 8, ((24, 1, 0),))
+    + kind(1, 4, 48, ((21, 1, 0), (18, 1, 64), (15, 1, 128), (12, 1, 192), (9, 1, 256),
+                      (0, 2, 320))),
     REGISTERS_STRINGS,
-)
+)  # fmt: skip
 
 
 def test_arguments_are_in_the_registers_of_the_machine() -> None:

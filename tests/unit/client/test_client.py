@@ -98,12 +98,10 @@ def test_terms_and_stats(device: Device, opened: Session) -> None:
 
 def test_options_and_errors_of_connect(device: Device, recorder: Recorder) -> None:
     connect("server:/export", port=20050, timeout=15.5).close()
-    assert recorder.options == [
-        {
-            "port": 20050, "timeout": 15_500, "arena": 0, "version": 3, "personality": 0,
-            "optimistic": 0, "cache": 0,
-        }
-    ]  # fmt: skip
+    assert recorder.options == [{
+        "port": 20050, "timeout": 15_500, "arena": 0, "version": 3, "personality": 0,
+        "optimistic": 0, "cache": 0,
+    }]  # fmt: skip
     assert device.port == 20050
     # the server has NFSv3 alone
     with pytest.raises(OSError) as caught:
@@ -134,9 +132,8 @@ def test_files_of_an_optimistic_session_have_the_flag(recorder: Recorder) -> Non
 
 
 def test_stats_are_those_of_the_header() -> None:
-    match = re.search(r"struct nfsrdma_stats \{(.*?)\}", HEADER, re.DOTALL)
-    assert match
-    assert tuple(re.findall(r"(\w+);", match[1])) == ("size", *session.Stats._fields)
+    (body,) = re.findall(r"struct nfsrdma_stats \{(.*?)\}", HEADER, re.DOTALL)
+    assert tuple(re.findall(r"(\w+);", body)) == ("size", *session.Stats._fields)
 
 
 def test_a_close_that_fails_is_an_exception_and_closes(device: Device) -> None:
@@ -202,11 +199,8 @@ def test_names_of_the_directory_and_the_one_above_are_left_out(
 
 
 SLASH = Change("directory.c", "if (!*from->name || strchr(from->name, '/'))", "if (0)")
-DOTS = Change(
-    "directory.c",
-    '} while (!strcmp(from->name, ".") || !strcmp(from->name, ".."));',
-    "} while (0);",
-)
+DOTS_CHECK = '} while (!strcmp(from->name, ".") || !strcmp(from->name, ".."));'
+DOTS = Change("directory.c", DOTS_CHECK, "} while (0);")
 
 
 @pytest.mark.parametrize(
@@ -303,11 +297,10 @@ def test_a_batch_has_one_doorbell(device: Device, opened: Session) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: array("Q", [0]) * 100,
-        lambda: memoryview(bytearray(900))[50:850],
+        lambda: array("Q", [0]) * 100, lambda: memoryview(bytearray(900))[50:850],
         lambda: __import__("numpy").zeros((10, 10), dtype="f8"),
     ],
-)
+)  # fmt: skip
 def test_buffers_of_any_type_are_filled_in_place(opened: Session, make: Callable[[], Any]) -> None:
     buffer, file = make(), opened.open("data")
     assert file.pread_into(buffer, 3) == 800
@@ -597,9 +590,8 @@ def test_writes_of_coroutines(device: Device, opened: Session) -> None:
     file = opened.open("copy", "w")
 
     async def main() -> None:
-        await asyncio.gather(
-            *(file.pwrite_async(DATA[n : n + 9999], n) for n in range(0, 50_001, 9999))
-        )
+        places = range(0, 50_001, 9999)
+        await asyncio.gather(*(file.pwrite_async(DATA[n : n + 9999], n) for n in places))
 
     asyncio.run(main())
     assert device.get("/export/copy") == DATA

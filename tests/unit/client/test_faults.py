@@ -85,9 +85,8 @@ def test_moved_bytes_have_no_gap(device: Device, opened: Session) -> None:
     with opened.open("large") as file:
         part = opened._part
         device.error(READ, errno.EIO, offset=part * 3)
-        transfer = opened.start_read(
-            [(file, 0, len(LARGE)), (file, 0, 10)], memoryview(out + b"?" * 10)
-        )
+        ranges = [(file, 0, len(LARGE)), (file, 0, 10)]
+        transfer = opened.start_read(ranges, memoryview(out + b"?" * 10))
         with ended("Input/output error"):
             transfer.result()
         assert transfer.moved[0] <= part * 3
@@ -100,9 +99,9 @@ def test_closing_a_file_ends_its_transfers(device: Device, opened: Session) -> N
     with ended("closed"):
         transfer.result()
     stored = device.get("/export/copy")
-    assert stored is not None
-    assert stored[: transfer.moved[0]] == LARGE[: transfer.moved[0]]
-    assert len(stored) < len(LARGE)
+    (moved,) = transfer.moved
+    assert stored is not None and len(stored) < len(LARGE)
+    assert stored[:moved] == LARGE[:moved]
 
 
 def test_closing_the_session_ends_its_transfers(device: Device) -> None:
@@ -334,11 +333,8 @@ def test_copies_interrupted_at_any_time(device: Device, tmp_path: Path) -> None:
         for number in range(40):
             target = tmp_path / f"copy{number}"
             signal.setitimer(signal.ITIMER_REAL, 0)
-            timer = threading.Timer(
-                numbers.uniform(0, 0.08),
-                signal.pthread_kill,
-                (threading.get_ident(), signal.SIGINT),
-            )
+            victim = (threading.get_ident(), signal.SIGINT)
+            timer = threading.Timer(numbers.uniform(0, 0.08), signal.pthread_kill, victim)
             try:
                 # SIGINT may arrive before start() returns
                 timer.start()
@@ -463,13 +459,12 @@ def test_a_program_interrupts_a_call_of_the_library(device: Device, procedure: i
     assert functions.nfsrdma_pwrite(file[0], out, 100, 0) == 100
     device.hold(procedure)
     wanted.append(True)
-    if procedure == READ:
-        status = functions.nfsrdma_pread(file[0], out, 20_000, 0)
-    elif procedure == WRITE:
-        status = functions.nfsrdma_pwrite(file[0], out, 20_000, 0)
-    else:
-        status = functions.nfsrdma_fsync(file[0])
-    assert status == -errno.EINTR
+    calls = {
+        READ: lambda: functions.nfsrdma_pread(file[0], out, 20_000, 0),
+        WRITE: lambda: functions.nfsrdma_pwrite(file[0], out, 20_000, 0),
+        COMMIT: lambda: functions.nfsrdma_fsync(file[0]),
+    }
+    assert calls[procedure]() == -errno.EINTR
     assert b"interrupted" in ffi.string(functions.nfsrdma_message()).lower()
     assert not functions.nfsrdma_unregister(region[0])
     ffi.buffer(out)[:] = b"?" * 20_000
@@ -528,9 +523,7 @@ def test_a_session_is_closed_while_threads_use_it(sanitizer: str) -> None:
         pytest.skip("no gcc")
     build(sanitizer)
     if sanitizer and preloaded(sanitizer) is None:
-        pytest.skip(
-            f"gcc has no {sanitizer} sanitizer; missed: memory faults and races of 16 threads"
-        )
+        pytest.skip(f"gcc has no {sanitizer} sanitizer; missed: faults and races of 16 threads")
     rounds = 6 if sanitizer else 60
     done = run_module("device.threads", sanitizer, str(rounds), "0")
     assert (done.returncode, done.stdout) == (0, f"{rounds} rounds\n"), done.stderr[-6000:]
@@ -611,9 +604,7 @@ def test_ranges_of_a_generator(opened: Session) -> None:
 
 def test_positions_are_those_of_io(opened: Session) -> None:
     with opened.open("data") as file:
-        assert file.read(5) == DATA[:5]
-        assert file.read(None) == DATA[5:]
-        assert file.read() == b""
+        assert [file.read(5), file.read(None), file.read()] == [DATA[:5], DATA[5:], b""]
     for call in (file.tell, lambda: file.seek(0), lambda: file.read(1)):
         with pytest.raises(ValueError, match="closed"):
             call()
@@ -624,8 +615,7 @@ def test_targets_that_are_none_are_refused(device: Device, target: str) -> None:
     before = device.connects
     with pytest.raises(OSError, match="not of the form SERVER:/DIRECTORY") as caught:
         connect(target)
-    assert caught.value.errno == errno.EINVAL
-    assert str(caught.value).count(target) == 1
+    assert (caught.value.errno, str(caught.value).count(target)) == (errno.EINVAL, 1)
     assert device.connects == before
 
 

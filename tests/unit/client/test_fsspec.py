@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file system for fsspec over the real library and a device that stands in."""
 
+import contextlib
 import errno
 import gc
 import importlib
@@ -59,12 +60,25 @@ def server(device: Device) -> Device:
     return device
 
 
+@contextlib.contextmanager
+def filesystem(host: str = "nas", **options: Any) -> Iterator[Any]:
+    """A file system of its own, which the block closes."""
+    made = fsspec.filesystem("nfsrdma", host=host, skip_instance_cache=True, **options)
+    with contextlib.closing(made):
+        yield made
+
+
 @pytest.fixture
 def files(server: Device) -> Iterator[Any]:
-    made = fsspec.filesystem("nfsrdma", host="nas", skip_instance_cache=True)
-    yield made
-    made.close()
+    with filesystem() as made:
+        yield made
     assert not server.connections
+
+
+def put_numbers(server: Device, count: int) -> None:
+    """A directory for each number, with a file that has the number."""
+    for number in range(count):
+        server.put(f"/export/{number}/file", b"%d" % number)
 
 
 @pytest.mark.parametrize(
@@ -155,13 +169,11 @@ def test_listings_are_kept_on_request(server: Device, files: Any) -> None:
 
 
 def test_one_export_for_all_paths(server: Device) -> None:
-    made = fsspec.filesystem("nfsrdma", host="nas", export="/export", skip_instance_cache=True)
-    assert made.cat_file("/export/sub/b") == b"bbbb"
-    assert list(made._pool._members) == ["/export"]
-    assert server.connects == 1
-    with pytest.raises(FileNotFoundError, match="is not below /export"):
-        made.info("/exports/x")
-    made.close()
+    with filesystem(export="/export") as made:
+        assert made.cat_file("/export/sub/b") == b"bbbb"
+        assert (list(made._pool._members), server.connects) == (["/export"], 1)
+        with pytest.raises(FileNotFoundError, match="is not below /export"):
+            made.info("/exports/x")
 
 
 def test_ranges_of_many_files_are_one_batch(server: Device, files: Any) -> None:
@@ -198,15 +210,13 @@ def test_an_error_of_a_range_is_not_one_of_the_others(server: Device, files: Any
 
 def test_ranges_of_more_directories_than_sessions(server: Device) -> None:
     """The call holds one session at a time: it would wait for itself."""
-    files = fsspec.filesystem("nfsrdma", host="pool", sessions=2, skip_instance_cache=True)
     paths = [f"/export/{number % 6}/{number}" for number in range(18)]
     for path in paths:
         server.put(path, path.encode())
-    assert files.cat_ranges(paths, 0, None) == [path.encode() for path in paths]
-    # the reads of a directory are one batch
-    assert server.connects == 6
-    assert server.connections <= 2
-    files.close()
+    with filesystem("pool", sessions=2) as files:
+        assert files.cat_ranges(paths, 0, None) == [path.encode() for path in paths]
+        # the reads of a directory are one batch
+        assert server.connects == 6 and server.connections <= 2
 
 
 def test_places_are_of_numpy(server: Device, files: Any) -> None:
@@ -248,9 +258,8 @@ def test_links(server: Device, files: Any) -> None:
     # the session has the directory /export/sub
     with pytest.raises(OSError, match="out of /export/sub"):
         files.info("/export/sub/up")
-    whole = fsspec.filesystem("nfsrdma", host="nas", export="/export", skip_instance_cache=True)
-    assert whole.info("/export/sub/up")["type"] == "directory"
-    whole.close()
+    with filesystem(export="/export") as whole:
+        assert whole.info("/export/sub/up")["type"] == "directory"
     assert files.info("/export/sub/link")["size"] == 3
     assert files.find("/export", withdirs=False).count("/export/sub/a") == 1
     files.rm("/export/sub", recursive=True)
@@ -342,8 +351,7 @@ def test_files_that_stay_open_wait_for_nothing(
     Each thread opens the next file when all have opened one, so that none closes any meanwhile.
     """
     monkeypatch.setattr(pool, "_WAIT_SECONDS", 3600)
-    for number in range(16):
-        server.put(f"/export/{number}/file", b"%d" % number)
+    put_numbers(server, 16)
     barrier = threading.Barrier(8, timeout=SECONDS)
     contents: list[list[bytes]] = []
 
@@ -375,8 +383,7 @@ def test_calls_do_not_keep_a_file_from_being_opened(
 ) -> None:
     """Files are open in all sessions, and other threads use these all the time."""
     monkeypatch.setattr(pool, "_WAIT_SECONDS", 3600)
-    for number in range(5):
-        server.put(f"/export/{number}/file", b"%d" % number)
+    put_numbers(server, 5)
     files = fsspec.filesystem("nfsrdma", host="pool", sessions=4, skip_instance_cache=True)
     opened = [files.open(f"/export/{number}/file") for number in range(4)]
     done = threading.Event()
@@ -400,8 +407,7 @@ def test_calls_do_not_keep_a_file_from_being_opened(
 
 def test_a_process_forks_while_threads_use_the_pool(server: Device) -> None:
     """Whatever locks they hold, the child opens sessions of its own."""
-    for number in range(8):
-        server.put(f"/export/{number}/file", b"%d" % number)
+    put_numbers(server, 8)
     files = fsspec.filesystem("nfsrdma", host="pool", sessions=2, skip_instance_cache=True)
     # Python itself waits for ever for a module that another thread imports at a fork
     files.cat_file("/export/0/file")
@@ -464,45 +470,39 @@ def test_files_outlive_their_file_system(server: Device) -> None:
 
 def test_an_error_of_the_server_is_one_attempt(server: Device) -> None:
     """Another directory is tried where the server says that the first is none."""
-    files = fsspec.filesystem("nfsrdma", host="nas", skip_instance_cache=True)
-    server.fail("resolve_addr", errno.ENETUNREACH)
-    with pytest.raises(OSError, match="unreachable"):
-        files.info("/export/sub/a")
-    assert server.connects == 0
-    assert files.info("/export/sub/a")["size"] == 3
-    files.close()
+    with filesystem() as files:
+        server.fail("resolve_addr", errno.ENETUNREACH)
+        with pytest.raises(OSError, match="unreachable"):
+            files.info("/export/sub/a")
+        assert server.connects == 0
+        assert files.info("/export/sub/a")["size"] == 3
 
 
 def test_open_files_keep_their_sessions(server: Device) -> None:
-    files = fsspec.filesystem("nfsrdma", host="pool", sessions=2, skip_instance_cache=True)
-    for number in range(5):
-        server.put(f"/export/{number}/file", b"%d" % number)
-    opened = [files.open(f"/export/{number}/file") for number in range(5)]
-    assert server.connections == 5
-    assert [file.read() for file in opened] == [b"0", b"1", b"2", b"3", b"4"]
-    for file in opened:
-        file.close()
-    server.put("/export/6/file", b"6")
-    assert files.cat_file("/export/6/file") == b"6"
-    assert server.connections <= 2
-    files.close()
+    put_numbers(server, 7)
+    with filesystem("pool", sessions=2) as files:
+        opened = [files.open(f"/export/{number}/file") for number in range(5)]
+        assert server.connections == 5
+        assert [file.read() for file in opened] == [b"0", b"1", b"2", b"3", b"4"]
+        for file in opened:
+            file.close()
+        assert files.cat_file("/export/6/file") == b"6"
+        assert server.connections <= 2
 
 
 def test_little_memory_that_may_be_locked_is_an_error_with_a_remedy(server: Device) -> None:
-    files = fsspec.filesystem("nfsrdma", host="small", skip_instance_cache=True)
-    server.fail("reg_mr", errno.ENOMEM, times=1000)
-    with pytest.raises(OSError, match="ulimit -l") as raised:
-        files.cat_file("/export/data")
-    assert "\n" not in str(raised.value)
-    server.heal()
-    assert files.cat_file("/export/data") == DATA
-    files.close()
+    with filesystem("small") as files:
+        server.fail("reg_mr", errno.ENOMEM, times=1000)
+        with pytest.raises(OSError, match="ulimit -l") as raised:
+            files.cat_file("/export/data")
+        assert "\n" not in str(raised.value)
+        server.heal()
+        assert files.cat_file("/export/data") == DATA
 
 
 def test_less_memory_than_for_all_sessions_is_enough(server: Device) -> None:
     """It is for two of four: the pool closes idle ones, and opens no third one again."""
-    for number in range(6):
-        server.put(f"/export/{number}/file", b"%d" % number)
+    put_numbers(server, 6)
     files = fsspec.filesystem("nfsrdma", host="small", skip_instance_cache=True)
     for number in range(2):
         files.cat_file(f"/export/{number}/file")
@@ -529,35 +529,21 @@ class _Fixtures(abstract.AbstractFixtures):  # type: ignore[misc, name-defined]
     @pytest.fixture
     def fs(self, device: Device) -> Iterator[Any]:
         device.put("/export/tests", kind=FOLDER)
-        made = fsspec.filesystem(
-            "nfsrdma", host="nas", export="/export", auto_mkdir=True, skip_instance_cache=True
-        )
-        yield made
-        made.close()
+        with filesystem(export="/export", auto_mkdir=True) as made:
+            yield made
 
     @pytest.fixture
     def fs_path(self) -> str:
         return "/export/tests"
 
 
-class TestCopyOfFsspec(abstract.AbstractCopyTests, _Fixtures):  # type: ignore[misc, name-defined]
-    pass
-
-
-class TestGetOfFsspec(abstract.AbstractGetTests, _Fixtures):  # type: ignore[misc, name-defined]
-    pass
-
-
-class TestPutOfFsspec(abstract.AbstractPutTests, _Fixtures):  # type: ignore[misc, name-defined]
-    pass
-
-
-class TestOpenOfFsspec(abstract.AbstractOpenTests, _Fixtures):  # type: ignore[misc, name-defined]
-    pass
-
-
-class TestPipeOfFsspec(abstract.AbstractPipeTests, _Fixtures):  # type: ignore[misc, name-defined]
-    pass
+# fmt: off
+class TestCopyOfFsspec(abstract.AbstractCopyTests, _Fixtures): ...  # type: ignore[misc, name-defined]
+class TestGetOfFsspec(abstract.AbstractGetTests, _Fixtures): ...  # type: ignore[misc, name-defined]
+class TestPutOfFsspec(abstract.AbstractPutTests, _Fixtures): ...  # type: ignore[misc, name-defined]
+class TestOpenOfFsspec(abstract.AbstractOpenTests, _Fixtures): ...  # type: ignore[misc, name-defined]
+class TestPipeOfFsspec(abstract.AbstractPipeTests, _Fixtures): ...  # type: ignore[misc, name-defined]
+# fmt: on
 
 
 def test_all_of_fsspecs_own_tests_are_used() -> None:
@@ -568,8 +554,7 @@ def test_all_of_fsspecs_own_tests_are_used() -> None:
         kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
         classes |= {kind for kind in kinds if any(name.startswith("test") for name in dir(kind))}
     used = {base for kind in globals().values() if isinstance(kind, type) for base in kind.__mro__}
-    assert classes
-    assert classes <= used
+    assert classes and classes <= used
 
 
 def test_names_are_changed(server: Device, files: Any) -> None:
@@ -596,9 +581,8 @@ def place(request: pytest.FixtureRequest, server: Device, tmp_path: Path) -> Ite
         yield fsspec.filesystem("file"), str(tmp_path)
         return
     server.put("/export/empty", kind=FOLDER)
-    made = fsspec.filesystem("nfsrdma", host="nas", export="/export", skip_instance_cache=True)
-    yield made, "/export/empty"
-    made.close()
+    with filesystem(export="/export") as made:
+        yield made, "/export/empty"
 
 
 def test_names_of_any_characters(place: Any) -> None:
@@ -606,8 +590,7 @@ def test_names_of_any_characters(place: Any) -> None:
     paths = sorted(f"{root}/{name}" for name in NAMES)
     for path in paths:
         files.pipe_file(path, os.fsencode(path))
-    assert sorted(files.ls(root, detail=False)) == paths
-    assert files.find(root) == paths
+    assert sorted(files.ls(root, detail=False)) == files.find(root) == paths
     assert files.glob(f"{root}/*") == paths
     for path in paths:
         assert files.info(path)["name"] == path
@@ -725,26 +708,24 @@ def test_a_link_that_leads_nowhere_is_a_name(server: Device, files: Any) -> None
 
 @pytest.mark.parametrize("name", ["exists", "isdir", "isfile"])
 def test_a_server_that_is_silent_has_not_said_no(server: Device, name: str) -> None:
-    files = fsspec.filesystem("nfsrdma", host="nas", timeout=0.5, skip_instance_cache=True)
-    call = getattr(files, name)
-    assert call("/export/sub") is (name != "isfile")
-    server.hold(LOOKUP)
-    with pytest.raises(TimeoutError):
-        call("/export/sub")
-    server.hold()
-    files.close()
+    with filesystem(timeout=0.5) as files:
+        call = getattr(files, name)
+        assert call("/export/sub") is (name != "isfile")
+        server.hold(LOOKUP)
+        with pytest.raises(TimeoutError):
+            call("/export/sub")
+        server.hold()
 
 
 def test_no_path_leads_out_of_the_export(server: Device) -> None:
     server.put("/other/file", b"no")
-    made = fsspec.filesystem("nfsrdma", host="nas", export="/export", skip_instance_cache=True)
-    assert made.cat_file("/export/sub/../sub/a") == b"aaa"
-    for path in ("/export/../other/file", "/export/sub/../../other/file"):
-        with pytest.raises(FileNotFoundError, match="is not below /export"):
-            made.cat_file(path)
-        with pytest.raises(FileNotFoundError):
-            made.makedirs(path)
-    made.close()
+    with filesystem(export="/export") as made:
+        assert made.cat_file("/export/sub/../sub/a") == b"aaa"
+        for path in ("/export/../other/file", "/export/sub/../../other/file"):
+            with pytest.raises(FileNotFoundError, match="is not below /export"):
+                made.cat_file(path)
+            with pytest.raises(FileNotFoundError):
+                made.makedirs(path)
 
 
 def test_local_copies(server: Device, files: Any, tmp_path: Path) -> None:

@@ -66,8 +66,11 @@ class Calls:
         self.functions.nfsrdma_close(file)
 
 
+Connect = Callable[..., Calls]
+
+
 @pytest.fixture
-def connected(device: Device) -> Iterator[Callable[..., Calls]]:
+def connected(device: Device) -> Iterator[Connect]:
     """Opens sessions with options."""
     del device
     made: list[Calls] = []
@@ -82,7 +85,7 @@ def connected(device: Device) -> Iterator[Callable[..., Calls]]:
 
 
 @pytest.fixture
-def calls(connected: Callable[..., Calls]) -> Calls:
+def calls(connected: Connect) -> Calls:
     return connected()
 
 
@@ -142,7 +145,7 @@ def test_there_is_no_more_than_one_read_in_a_call(calls: Calls) -> None:
 
 
 def test_a_block_whose_later_part_fails_is_no_end_of_the_file(
-    device: Device, connected: Callable[..., Calls]
+    device: Device, connected: Connect
 ) -> None:
     device.set(read_max=2048)
     calls = connected(cache=1 << 20)
@@ -153,9 +156,7 @@ def test_a_block_whose_later_part_fails_is_no_end_of_the_file(
     calls.close(file)
 
 
-def test_a_cache_of_more_than_four_gigabytes(
-    device: Device, connected: Callable[..., Calls]
-) -> None:
+def test_a_cache_of_more_than_four_gigabytes(device: Device, connected: Connect) -> None:
     """Of addresses; what is used takes memory."""
     calls = connected(cache=(4 << 30) + 4096)
     file = calls.open("data", os.O_RDONLY)
@@ -167,7 +168,7 @@ def test_a_cache_of_more_than_four_gigabytes(
 # --- small arenas ---
 
 
-def test_a_read_that_no_arena_has_room_for_is_too_long(connected: Callable[..., Calls]) -> None:
+def test_a_read_that_no_arena_has_room_for_is_too_long(connected: Connect) -> None:
     calls = connected(arena=1 << 16)
     file, data = calls.open("data", os.O_RDONLY), calls.ffi.new("char[]", 100_000)
     status = calls.functions.nfsrdma_prepare_read(file, data, 100_000, 0, 1)
@@ -175,9 +176,7 @@ def test_a_read_that_no_arena_has_room_for_is_too_long(connected: Callable[..., 
     calls.close(file)
 
 
-def test_a_small_arena_makes_no_small_reads(
-    device: Device, connected: Callable[..., Calls]
-) -> None:
+def test_a_small_arena_makes_no_small_reads(device: Device, connected: Connect) -> None:
     large = os.urandom(1 << 20)
     device.put("/export/large", large)
     calls = connected(arena=1 << 16)
@@ -190,7 +189,7 @@ def test_a_small_arena_makes_no_small_reads(
 # --- the rest ---
 
 
-def test_a_server_that_is_busy_has_replied(device: Device, connected: Callable[..., Calls]) -> None:
+def test_a_server_that_is_busy_has_replied(device: Device, connected: Connect) -> None:
     calls = connected(timeout=1000)
     file = calls.open("data", os.O_RDONLY)
     device.error(READ, BUSY, times=1000)
@@ -213,11 +212,9 @@ def test_a_wait_for_nothing_finds_what_has_arrived(device: Device, calls: Calls)
     functions = calls.functions
     assert functions.nfsrdma_prepare_read(file, data, 100, 0, 1) == 0
     assert functions.nfsrdma_submit(calls.session) == 1
-    arrived = 0
-    for _ in range(1000):
-        arrived = functions.nfsrdma_wait(calls.session, done, 1, 0, 0)
-        if arrived:
-            break
+    end = time.monotonic() + 5
+    while not (arrived := functions.nfsrdma_wait(calls.session, done, 1, 0, 0)):
+        assert time.monotonic() < end
         time.sleep(0.005)
     assert (arrived, done[0].result) == (1, 100)
     functions.nfsrdma_close(file)

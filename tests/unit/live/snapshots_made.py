@@ -37,16 +37,9 @@ def op(name: str = "READ", count: int = 100, each_ms: int = 2, **more: Any) -> O
 def mount(directory: str = "/mnt", **more: Any) -> Mount:
     return Mount(
         **{
-            "device": "0:45",
-            "directory": directory,
-            "target": "server:/export",
-            "fstype": "nfs4",
-            "transport": "rdma",
-            "vers": "4.2",
-            "rsize": 65536,
-            "wsize": 65536,
-            "read_ahead_kb": 1024,
-            "read": 6553600,
+            "device": "0:45", "directory": directory, "target": "server:/export",
+            "fstype": "nfs4", "transport": "rdma", "vers": "4.2", "rsize": 65536, "wsize": 65536,
+            "read_ahead_kb": 1024, "read": 6553600,
             "ops": (op(), op("GETATTR", 5, 1, sent=900)),
             "xprts": (xprt(),),
             "timings": (
@@ -57,11 +50,8 @@ def mount(directory: str = "/mnt", **more: Any) -> Mount:
                 ),
             ),
             "chunks": (
-                Chunks(
-                    "READ",
-                    {"rpcs": 100, "replies_write": 100, "write_used": 6553600},
-                    {"write": ((17, 100),)},
-                ),
+                Chunks("READ", {"rpcs": 100, "replies_write": 100, "write_used": 6553600},
+                       {"write": ((17, 100),)}),
             ),
             "regions": Regions({"mapped": 100, "registered": 100, "remote_invalidations": 100}),
             **more,
@@ -70,37 +60,23 @@ def mount(directory: str = "/mnt", **more: Any) -> Mount:
 
 
 def xprt(**more: Any) -> Xprt:
-    return Xprt(
-        **{
-            "number": 3,
-            "kind": "rdma",
-            "address": "10.9.1.1",
-            "states": ("CONNECTED", "BOUND"),
-            "connected": True,
-            "credits": Credits(64, 3),
-            "requests": 3,
-            "counters": {"sends": 105, "recvs": 105, "write_chunk_count": 100},
-            **more,
-        }
-    )
+    return Xprt(**{
+        "number": 3, "kind": "rdma", "address": "10.9.1.1", "states": ("CONNECTED", "BOUND"),
+        "connected": True, "credits": Credits(64, 3), "requests": 3,
+        "counters": {"sends": 105, "recvs": 105, "write_chunk_count": 100}, **more,
+    })  # fmt: skip
 
 
 def snapshot(number: int = 1, mounts: tuple[Mount, ...] | None = None, **more: Any) -> Snapshot:
     return Snapshot(
         **{
-            "time": 1_800_000_000.0 + number,
-            "seconds": 1.0,
-            "number": number,
-            "host": "client1",
-            "kernel": "6.12.1",
+            "time": 1_800_000_000.0 + number, "seconds": 1.0, "number": number,
+            "host": "client1", "kernel": "6.12.1",
             "mounts": (mount(),) if mounts is None else mounts,
-            "processors": Processors(
-                2, 10**9, 10**9, 10**10,
-                (
-                    Layer("emulated NIC", 0, 0, 4 * 10**9), Layer("nfs", 10**9),
-                    Layer("nfsd", 0, 10**9),
-                ),
-            ),
+            "processors": Processors(2, 10**9, 10**9, 10**10, (
+                Layer("emulated NIC", 0, 0, 4 * 10**9), Layer("nfs", 10**9),
+                Layer("nfsd", 0, 10**9),
+            )),
             "ports": (Port("rxe0/1", "eth1", "ACTIVE", "LinkUp"),),
             **more,
         }
@@ -116,6 +92,13 @@ def served() -> Server:
     return Server(
         8, ("tcp 2049", "rdma 20049"), 2621440, 0, 45, 0, (row,), 131072, 2, 16, 3145728, grants
     )  # fmt: skip
+
+
+_MEANS = {"nfsd": 40_000, "send": 30_000}
+SENDS = replace(
+    served(), clients=(Client("10.0.0.1", "READ", {"calls": 40, "sends": 10}, 80_000, _MEANS),)
+)
+"""Replies to 40 Calls; the server requested the completion of 10 of them."""
 
 
 def held() -> PendingRpc:

@@ -8,7 +8,7 @@ import operator
 import os
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 from unit.host.nfsd_netlink_made import RPC_STATUS, Kernel, rpc
 from unit.live.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
+from unit.made_files import write
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
@@ -40,15 +41,7 @@ from nfsrdma_tools.live.collect.readings import Readings, Sources
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.collect.server_statistics import ServerReader
 from nfsrdma_tools.live.feed import Feed, FeedOptions
-from nfsrdma_tools.live.snapshot import (
-    Credits,
-    Op,
-    Personality,
-    Server,
-    Snapshot,
-    Timing,
-    Waiting,
-)
+from nfsrdma_tools.live.snapshot import Credits, Op, Personality, Server, Snapshot, Timing, Waiting
 from nfsrdma_tools.live.snapshot_json import from_plain, to_plain
 from nfsrdma_tools.probes import probe_sets, program, rpc_clients
 from nfsrdma_tools.probes.maps import Row
@@ -56,19 +49,15 @@ from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 DATA = Path(__file__).parents[1] / "data"
-
-
+SAMPLER = "nfsrdma_tools.live.collect.sampler"
 LOOK = ClientFinder.look_up
 
 
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
     """A host with the mounts of a file of Linux 6.12; ``read`` writes its mountstats."""
-    folder = tmp_path / "proc/self"
-    folder.mkdir(parents=True)
-    (folder / "mountinfo").write_bytes((DATA / "mountinfo-6.12.txt").read_bytes())
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
+    info, line = mountinfo.read_text(DATA / "mountinfo-6.12.txt"), LINE.format("proto=rdma")
+    write(tmp_path, {"proc/self/mountinfo": info, "etc/fstab": line})
     monkeypatch.setattr(ClientFinder, "look_up", lambda self: None)
     return HostReader(ClientFinder(), Machine(tmp_path))
 
@@ -200,12 +189,10 @@ def test_connections_in_sysfs(tmp_path: Path) -> None:
     machine = Machine(sysfs=tmp_path)
     switch = machine.path("sys/kernel/sunrpc/xprt-switches/switch-0")
     folder = switch / "xprt-7-rdma"
-    folder.mkdir(parents=True)
-    (folder / "dstaddr").write_text("10.9.1.1\n")
-    (folder / "xprt_state").write_text("state=CONNECTED BOUND\n")
     info = "last_used=4295\ncur_cong=512\ncong_win=16384\nmax_num_slots=128\nnum_reqs=2\n"
     info += "pending_q_len=2\nsrc_port=0\ndst_port=20049\n"
-    (folder / "xprt_info").write_text(info)
+    state = "state=CONNECTED BOUND\n"
+    write(folder, {"dstaddr": "10.9.1.1\n", "xprt_state": state, "xprt_info": info})
     (switch / "xprt-8-tcp").mkdir()
     watched = sunrpc.Transports({7, 8}, machine)
     # one that disappeared meanwhile is skipped
@@ -226,14 +213,10 @@ def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
     reads = "proc3 22 0 9 0 0 3 0 40 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nproc4 2 0 8\nproc4ops 3 0 0 0\n"
     assert nfsctl.parse_statistics(reads) == nfsctl.Served(reads=40)
     folder = tmp_path / "rxe0/ports/1"
-    folder.mkdir(parents=True)
-    (folder / "state").write_text("1: DOWN\n")
-    (folder / "phys_state").write_text("3: Disabled\n")
+    write(folder, {"state": "1: DOWN\n", "phys_state": "3: Disabled\n"})
     ports = rdma_ports.Ports(tmp_path)
     assert ports.read() == [rdma_ports.Port("rxe0/1", "", "DOWN", "Disabled")]
-    (folder / "gid_attrs/ndevs").mkdir(parents=True)
-    (folder / "gid_attrs/ndevs/0").write_text("eth1\n")
-    (folder / "state").write_text("4: ACTIVE\n")
+    write(folder, {"gid_attrs/ndevs/0": "eth1\n", "state": "4: ACTIVE\n"})
     assert ports.read() == [rdma_ports.Port("rxe0/1", "eth1", "ACTIVE", "Disabled")]
     (tmp_path / "rxe0").rename(tmp_path / "rxe1")
     assert [port.name for port in ports.read()] == ["rxe1/1"]
@@ -243,15 +226,10 @@ def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
 @pytest.fixture
 def server_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A host whose nfsd runs; netlink is that of a stand-in."""
-    for name, text in {
-        "proc/self/mountinfo": "",
-        "proc/self/net/rpc/nfsd": "io 4096 77\nrpc 12 1 1 0 0\n",
-        "proc/fs/nfsd/threads": "5\n",
-        "proc/fs/nfsd/portlist": "tcp 2049\n",
-    }.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write(tmp_path, {
+        "proc/self/mountinfo": "", "proc/self/net/rpc/nfsd": "io 4096 77\nrpc 12 1 1 0 0\n",
+        "proc/fs/nfsd/threads": "5\n", "proc/fs/nfsd/portlist": "tcp 2049\n",
+    })  # fmt: skip
     monkeypatch.setattr(Machine, "live", True)
     return Machine(tmp_path)
 
@@ -439,40 +417,21 @@ LINE = "server:/export /mnt/b nfs {} 0 0\n"
         # a unit that a package has
         ({f"usr/lib/{UNIT[4:]}": BY_HAND.format("nfs", "proto=rdma")}, "rdma"),
         # the unit has the options of its automount unit
-        (
-            {
-                UNIT: BY_HAND.format("nfs", "proto=rdma"),
-                UNIT.replace(".mount", ".automount"): AUTOMOUNT,
-                "proc/self/mountinfo": AUTOFS,
-            },
-            "rdma",
-        ),
+        ({UNIT: BY_HAND.format("nfs", "proto=rdma"),
+          UNIT.replace(".mount", ".automount"): AUTOMOUNT, "proc/self/mountinfo": AUTOFS}, "rdma"),
         # systemctl edit writes a drop-in
-        (
-            {
-                UNIT: BY_HAND.format("nfs", "vers=4.2"),
-                f"{UNIT}.d/override.conf": "[Mount]\nOptions=vers=4.2,proto=rdma\n",
-            },
-            "rdma",
-        ),
+        ({UNIT: BY_HAND.format("nfs", "vers=4.2"),
+          f"{UNIT}.d/override.conf": "[Mount]\nOptions=vers=4.2,proto=rdma\n"}, "rdma"),
         # systemd uses the unit in place of the line
         ({UNIT: BY_HAND.format("nfs", "proto=rdma"), "etc/fstab": LINE.format("tcp")}, "rdma"),
         # the line was edited after the last daemon-reload
-        (
-            {
-                "run/systemd/generator/mnt-b.mount": GENERATED.format("proto=tcp"),
-                "etc/fstab": LINE.format("noauto,x-systemd.automount,rdma"),
-            },
-            "rdma",
-        ),
+        ({"run/systemd/generator/mnt-b.mount": GENERATED.format("proto=tcp"),
+          "etc/fstab": LINE.format("noauto,x-systemd.automount,rdma")}, "rdma"),
         # a link: systemd and mount(8) resolve it
         ({"link": "", "etc/fstab": LINE.format("rdma").replace("/mnt/b", "/data")}, "rdma"),
         # nfsmount.conf may name the transport: the line does not request TCP
-        (
-            {"etc/nfsmount.conf": "[ NFSMount_Global_Options ]\nProto=rdma\n",
-             "etc/fstab": LINE.format("defaults")},
-            "",
-        ),
+        ({"etc/nfsmount.conf": "[ NFSMount_Global_Options ]\nProto=rdma\n",
+          "etc/fstab": LINE.format("defaults")}, ""),
         ({"etc/fstab": "not a line\n", UNIT: "[Mount]\nWhere=b\n\0"}, ""),
     ],
 )  # fmt: skip
@@ -502,8 +461,7 @@ def test_a_definition_that_cannot_be_read_hides_no_mount(
     (tmp_path / "etc/fstab").mkdir()
     now = Readings()
     requested = {m.directory: m.asked for m in reader.mounts(now, now)}
-    assert requested["/mnt/b"] == ""
-    assert len(requested) == 5
+    assert (requested["/mnt/b"], len(requested)) == ("", 5)
 
 
 def test_a_further_mount_point_of_a_superblock_may_request_rdma() -> None:
@@ -524,9 +482,8 @@ def test_mounts_from_files_of_the_kernel(reader: HostReader) -> None:
     now = read(reader, mountinfo.read_text(DATA / "mountstats-6.12.txt"))
     mounts = {m.directory: m for m in reader.mounts(now, now)}
     assert set(mounts) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
-    assert mounts["/mnt/b"].asked == "rdma"
-    assert mounts["/mnt/b"].transport == "tcp"
-    assert len(mounts["/mnt/b"].xprts) == 4
+    at_b = mounts["/mnt/b"]
+    assert (at_b.asked, at_b.transport, len(at_b.xprts)) == ("rdma", "tcp", 4)
     assert not any(mount.did_something for mount in mounts.values())
     assert {m.directory for m in reader.mounts(Readings(), now)} == set(mounts)
 
@@ -536,15 +493,13 @@ def test_a_container_reads_the_host_that_is_mounted_in_it(
 ) -> None:
     """The options of a DaemonSet; /host/proc/self would be the container's own process."""
     xprt_path = "sys/kernel/sunrpc/xprt-switches/switch-0/xprt-7-rdma"
-    files = {
+    write(tmp_path, {
         "proc/1/mountinfo": mountinfo.read_text(DATA / "mountinfo-6.12.txt"),
         "proc/1/mountstats": mountinfo.read_text(DATA / "mountstats-6.12.txt"),
-        "proc/self/mountinfo": "",
-        "proc/self/mountstats": "",
+        "proc/self/mountinfo": "", "proc/self/mountstats": "",
         "proc/1/net/rpc/nfsd": "io 4096 77\nrpc 12 1 1 0 0\n",
-        "proc/fs/nfsd/threads": "8\n",
-        "proc/fs/nfsd/portlist": "rdma 20049\n",
-        "root/etc/fstab": "server:/export /mnt/b nfs proto=rdma 0 0\n",
+        "proc/fs/nfsd/threads": "8\n", "proc/fs/nfsd/portlist": "rdma 20049\n",
+        "root/etc/fstab": LINE.format("proto=rdma"),
         "sys/class/bdi/0:46/read_ahead_kb": "512\n",
         "sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
         "sys/class/infiniband/mlx5_0/ports/1/phys_state": "5: LinkUp\n",
@@ -552,11 +507,7 @@ def test_a_container_reads_the_host_that_is_mounted_in_it(
         f"{xprt_path}/xprt_info": "cong_win=16384\npending_q_len=2\n",
         f"{xprt_path}/dstaddr": "10.9.1.1\n",
         "sys/kernel/debug/sunrpc/rpc_clnt/3/tasks": TASKS,
-    }
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    })  # fmt: skip
     (tmp_path / "proc/1/ns").mkdir()
     (tmp_path / "proc/1/ns/mnt").symlink_to("mnt:[4026531841]")
     client = tmp_path / "sys/kernel/sunrpc/rpc-clients/clnt-3"
@@ -603,8 +554,7 @@ def test_snapshots_need_neither_nfs_nor_root() -> None:
     sampler.take()
     second = sampler.take()
     assert second.number == 2
-    assert second.seconds > 0
-    assert second.processors.wall_ns > 0
+    assert min(second.seconds, second.processors.wall_ns) > 0
 
 
 def test_a_sampler_stops() -> None:
@@ -626,6 +576,18 @@ def test_hostile_names_survive(tmp_path: Path) -> None:
     recorder.add(hostile())
     recorder.close()
     assert next(snapshot_json.read(tmp_path / "r")).mounts[1].directory == HOSTILE
+
+
+@contextmanager
+def sampling(sampler: Sampler, deliver: Callable[[Snapshot], object] = id) -> Iterator[None]:
+    """The sampler runs beside the block."""
+    thread = threading.Thread(target=sampler.run, args=(deliver,))
+    thread.start()
+    try:
+        yield
+    finally:
+        sampler.stop()
+        thread.join(60)
 
 
 class Faulty:
@@ -657,16 +619,13 @@ def test_counts_survive_a_reading_that_fails(monkeypatch: pytest.MonkeyPatch) ->
         assert list(counted.failed) == ["latency"]
         assert "Invalid argument" in counted.failed["latency"]
     assert counted.read() == {"latency": 3, "chunks": 1, "lost": {}}
-    assert not counted.failed
-    assert not counted.is_broken
+    assert not counted.failed and not counted.is_broken
 
 
-def test_a_reading_that_fails_does_not_turn_the_probes_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_reading_that_fails_does_not_turn_the_probes_off(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = Sampler()
     sampler._probes = Faulty(monkeypatch, 2).counted()
-    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.on_mounts", lambda mounts, *_: mounts)
+    monkeypatch.setattr(f"{SAMPLER}.on_mounts", lambda mounts, *_: mounts)
     assert "Invalid argument" in sampler.take().missing["latency"]
     assert "latency" not in sampler.take().missing
 
@@ -683,44 +642,29 @@ def test_probes_that_cannot_be_read_are_attached_anew(monkeypatch: pytest.Monkey
             log.put("detached")
 
     sampler = Sampler(interval=0.01, sets=("latency", "chunks"))
-    for name, value in (
-        ("counting", counting),
-        ("_RETRY", 0.0),
-        ("on_mounts", lambda mounts, *_: mounts),
-    ):
-        monkeypatch.setattr(f"nfsrdma_tools.live.collect.sampler.{name}", value)
+    monkeypatch.setattr(f"{SAMPLER}.counting", counting)
+    monkeypatch.setattr(f"{SAMPLER}._RETRY", 0.0)
+    monkeypatch.setattr(f"{SAMPLER}.on_mounts", lambda mounts, *_: mounts)
     taken: list[Snapshot] = []
-    thread = threading.Thread(target=sampler.run, args=(taken.append,))
-    thread.start()
-    try:
+    with sampling(sampler, taken.append):
         messages = [log.get(timeout=60) for _ in range(3)]
-    finally:
-        sampler.stop()
-        thread.join(60)
     assert messages == ["attached", "detached", "attached"]
     failed = [each for each in taken if "latency" in each.missing]
     assert len(failed) >= 10
 
 
-def test_probes_that_cannot_be_attached_are_attached_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_probes_that_cannot_be_attached_are_attached_later(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: queue.Queue[int] = queue.Queue()
 
     def counting(_: object, names: object, proc: object) -> object:
         tries.put(1)
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
-    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", counting)
-    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler._RETRY", 0.0)
+    monkeypatch.setattr(f"{SAMPLER}.counting", counting)
+    monkeypatch.setattr(f"{SAMPLER}._RETRY", 0.0)
     sampler = Sampler(interval=0.01, sets=("latency",))
-    thread = threading.Thread(target=sampler.run, args=(lambda _: None,))
-    thread.start()
-    try:
+    with sampling(sampler):
         assert [tries.get(timeout=60) for _ in range(2)] == [1, 1]
-    finally:
-        sampler.stop()
-        thread.join(60)
 
 
 def test_probes_attach_again_when_a_module_is_loaded(
@@ -735,11 +679,9 @@ def test_probes_attach_again_when_a_module_is_loaded(
         yield None
 
     monkeypatch.setattr(program, "TRACEFS", tmp_path)
-    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", counting)
+    monkeypatch.setattr(f"{SAMPLER}.counting", counting)
     sampler = Sampler(interval=0.01, sets=("latency", "readahead"))
-    thread = threading.Thread(target=sampler.run, args=(lambda _: None,))
-    thread.start()
-    try:
+    with sampling(sampler):
         assert attached.get(timeout=60) == ()
         for event in (("sunrpc", "rpc_request"), ("nfs", "nfs_aop_readahead")):
             made = tmp_path / "made" / event[1]
@@ -751,9 +693,6 @@ def test_probes_attach_again_when_a_module_is_loaded(
             (tmp_path / "events" / event[0]).mkdir(parents=True)
             made.rename(tmp_path / "events" / event[0] / event[1])
             assert ":".join(event) in attached.get(timeout=60)
-    finally:
-        sampler.stop()
-        thread.join(60)
 
 
 def test_losses_of_probes_add_up_in_missing() -> None:
@@ -851,13 +790,11 @@ def test_counts_of_probes_are_assigned_to_mounts() -> None:
     assert kernels.xprts[0].credits == mounts[0].xprts[0].credits
     assert ours.xprts[0].credits == Credits(32, 5)
     assert (kernels.credit_waits, ours.credit_waits, idle.credit_waits) == (2, 0, 0)
-    assert kernels.regions
-    assert ours.regions
+    assert kernels.regions and ours.regions
     assert (kernels.regions.lifetimes, ours.regions.lifetimes) == (((1, 4),), ((0, 1),))
     assert ours.timings[0].procedure == "WRITE"
     assert ahead == replace(mounts[2], ahead=ahead.ahead)
-    assert ahead.ahead
-    assert ahead.ahead.counts["windows"] == 1
+    assert ahead.ahead and ahead.ahead.counts["windows"] == 1
     assert idle is mounts[3]
 
 
@@ -926,9 +863,8 @@ def test_only_waiting_for_the_compiler_prints_a_message(
 ) -> None:
     snapshot_json.Recorder(tmp_path / "r").close()
     messages: list[str] = []
-    monkeypatch.setattr(
-        "sys.__stderr__", SimpleNamespace(write=messages.append, flush=lambda: None)
-    )
+    stderr = SimpleNamespace(write=messages.append, flush=lambda: None)
+    monkeypatch.setattr("sys.__stderr__", stderr)
     asked = FeedOptions(**{**more, **({"replay": tmp_path / "r"} if "replay" in more else {})})
     feed = Feed(asked, lambda _: None, lambda: None)
     busy = SimpleNamespace(is_alive=lambda: True, join=lambda timeout=0: None)
@@ -937,9 +873,7 @@ def test_only_waiting_for_the_compiler_prints_a_message(
     assert any("waiting for the compiler" in text for text in messages) == waits
 
 
-def test_a_feed_waits_for_its_compiler(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_feed_waits_for_its_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """The feed's own thread detaches the probes that the compiler returns."""
     compiling, compiled, told, done = (threading.Event() for _ in range(4))
 
@@ -950,7 +884,7 @@ def test_a_feed_waits_for_its_compiler(
         yield None
         done.set()
 
-    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", slow)
+    monkeypatch.setattr(f"{SAMPLER}.counting", slow)
     stderr = SimpleNamespace(write=lambda _: told.set(), flush=lambda: None)
     monkeypatch.setattr("sys.__stderr__", stderr)
     feed = Feed(FeedOptions(interval=0.01), lambda _: None, lambda: None)

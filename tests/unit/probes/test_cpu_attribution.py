@@ -33,30 +33,17 @@ def cpu(
     busy: int, ran: dict[int, int], samples: dict[tuple[int, str, str], int], **more: Any
 ) -> Cpu:
     fields: dict[str, Any] = {
-        "groups": {},
-        "stacks": {},
-        "stat_ns": 7,
-        "rate": 499,
-        "lost": 0,
-        **more,
-    }
+        "groups": {}, "stacks": {}, "stat_ns": 7, "rate": 499, "lost": 0, **more,
+    }  # fmt: skip
     return Cpu(threads=ran, samples=samples, host=host(busy), **fields)
 
 
 def test_samples_divide_what_a_thread_ran_and_no_more() -> None:
-    divided = divide(
-        cpu(
-            3 * S,
-            {7: 2 * S, 8: 1 * S},
-            # the second was sampled more often than it ran
-            {(7, "nfs", "client"): 1, (7, "sunrpc", "client"): 3, (8, "nfsd", "server"): 400},
-        )
-    )
-    assert divided == {
-        ("nfs", "client"): S // 2,
-        ("sunrpc", "client"): 3 * S // 2,
-        ("nfsd", "server"): S,
-    }
+    # the second was sampled more often than it ran
+    samples = {(7, "nfs", "client"): 1, (7, "sunrpc", "client"): 3, (8, "nfsd", "server"): 400}
+    assert divide(cpu(3 * S, {7: 2 * S, 8: 1 * S}, samples)) == {
+        ("nfs", "client"): S // 2, ("sunrpc", "client"): 3 * S // 2, ("nfsd", "server"): S,
+    }  # fmt: skip
 
 
 def test_threads_that_are_alike_share_their_samples() -> None:
@@ -67,23 +54,17 @@ def test_threads_that_are_alike_share_their_samples() -> None:
 
 def test_what_no_living_thread_ran_is_divided_by_the_samples_of_dead_ones_and_idle_cpus() -> None:
     samples = {
-        (7, "nfs", "client"): 5,
-        (99, "application", "client"): 3,
-        (0, "interrupts", "neither"): 1,
-        (0, "idle", "neither"): 1000,
-    }
-    divided = divide(cpu(5 * S, {7: S}, samples))
-    assert divided == {
-        ("nfs", "client"): S,
-        ("application", "client"): 3 * S,
-        ("interrupts", "neither"): S,
-    }
+        (7, "nfs", "client"): 5, (99, "application", "client"): 3,
+        (0, "interrupts", "neither"): 1, (0, "idle", "neither"): 1000,
+    }  # fmt: skip
+    assert divide(cpu(5 * S, {7: S}, samples)) == {
+        ("nfs", "client"): S, ("application", "client"): 3 * S, ("interrupts", "neither"): S,
+    }  # fmt: skip
 
 
 def test_clocks_read_one_after_the_other_do_not_make_more_than_was_busy() -> None:
-    divided = divide(
-        cpu(2 * S, {7: 3 * S, 8: S}, {(7, "nfs", "client"): 1, (8, "nfsd", "server"): 1})
-    )
+    samples = {(7, "nfs", "client"): 1, (8, "nfsd", "server"): 1}
+    divided = divide(cpu(2 * S, {7: 3 * S, 8: S}, samples))
     assert divided == {("nfs", "client"): 3 * S // 2, ("nfsd", "server"): S // 2}
 
 
@@ -124,8 +105,7 @@ def test_samples_are_counted_by_thread_and_place(
         (7, "sunrpc", "server"): 10, (8, "sunrpc", "client"): 4,
         (9, "application", "client"): 2, (os.getpid(), "tracing", "neither"): 8,
     }  # fmt: skip
-    assert reading.lost == 3
-    assert len(reading.stacks) == (0 if sums_only else 4)
+    assert (reading.lost, len(reading.stacks)) == (3, 0 if sums_only else 4)
     # each address once, and 0 when the reader was made
     assert sorted(asked) == [0, 16, 32]
 

@@ -5,6 +5,7 @@ import ctypes
 import errno
 import functools
 import json
+import operator
 import os
 import re
 import shutil
@@ -60,6 +61,12 @@ ALL_MEMBERS = sorted({
     for name in names
     if name
 })  # fmt: skip
+
+
+def with_bcc(monkeypatch: pytest.MonkeyPatch, lib: object) -> None:
+    """bcc whose library is ``lib``."""
+    monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=lib))
 
 
 def has(kernel: Path, system: str, event: str, *lacks: str) -> None:
@@ -127,9 +134,8 @@ def test_a_program_has_the_events_that_the_kernel_has(kernel: Path) -> None:
 def test_a_program_has_no_probe_of_an_absent_event(kernel: Path) -> None:
     texts = [path.read_text() for path in BPF.glob("*.c")]
     assert sum(text.count("\nPROBE(") for text in texts) > 80
-    made = program.program(
-        ["chunks", "connections", "latency", "readahead", "registrations", "server"]
-    )
+    sets = ["chunks", "connections", "latency", "readahead", "registrations", "server"]
+    made = program.program(sets)
     assert "\nPROBE(" not in made.text
     # what is left is still what it was: functions end where they did
     assert made.text.count("{") == made.text.count("}")
@@ -320,10 +326,8 @@ def test_sums_over_cpus_and_differences() -> None:
         for name in (b"READ\0junk", b"WRITE\0", b"\0")
     )
     # one number, two names: on two CPUs
-    assert maps.named([read, write, read, nobodys], row_of) == {
-        Row(3, "READ"): [read, read],
-        Row(3, "WRITE"): [write],
-    }
+    named = maps.named([read, write, read, nobodys], row_of)
+    assert named == {Row(3, "READ"): [read, read], Row(3, "WRITE"): [write]}
     assert total([(1, 2), (3, 4)]) == (4, 6)
     before, after = {"a": (1, 2)}, {"a": (1, 5), "b": (7, 0), "c": (0, 0)}
     assert increase(after, before) == {"a": (0, 3), "b": (7, 0)}
@@ -354,12 +358,9 @@ def test_whose_a_client_and_a_transport_is(tmp_path: Path) -> None:
     (sunrpc / "rpc-clients" / "clnt-7").mkdir(parents=True)
     (sunrpc / "rpc-clients" / "clnt-7" / "switch").symlink_to(switch)
     known = {7: ("/a", "/b"), 8: ("/gone",)}
-    assert mounts_of_transports(known, Machine(sysfs=tmp_path)) == {
-        4: ("/a", "/b"),
-        5: ("/a", "/b"),
-    }
-    assert owner(7, known) == "/a, /b"
-    assert owner(9, known) == "unattributed"
+    mounts = mounts_of_transports(known, Machine(sysfs=tmp_path))
+    assert mounts == dict.fromkeys((4, 5), ("/a", "/b"))
+    assert (owner(7, known), owner(9, known)) == ("/a, /b", "unattributed")
 
 
 def test_statuses_in_words() -> None:
@@ -375,10 +376,9 @@ def test_events_of_connections_in_words() -> None:
         raw |= {"event": connections.EVENTS.index(event), "has_address": 0, "peer": b"10.0.0.1\0"}
         return connections.event_of(SimpleNamespace(**(raw | more)))
 
-    assert told("connect").words == "done"
+    assert told("connect").words == told("lane").words == "done"
     assert told("connect", status=-111).words == "Connection refused"
     assert told("disconnect").peer == "10.0.0.1"
-    assert told("lane").words == "done"
     assert told("lane end", text=b"abandoned\0").words == "abandoned"
     assert told("retransmission", text=b"READ\0", status=2).words == "READ, sent 2 times"
     v4 = b"\2\0\0\0" + bytes((10, 9, 1, 11)) + bytes(20)
@@ -475,9 +475,8 @@ def compiled(text: str, *options: str) -> str:
         *("cc", "-fsyntax-only", "-nostdinc", "-Wall", "-Wextra", "-Werror", "-xc", "-"),
         *("-Iinclude", "-include", "./include/linux/kconfig.h", "-DPAGE_BITS=12", *options),
     )
-    return subprocess.run(
-        argv, cwd=HEADERS, input=text, capture_output=True, text=True, check=False
-    ).stderr
+    pipe = subprocess.PIPE
+    return subprocess.run(argv, cwd=HEADERS, input=text, stderr=pipe, text=True, check=False).stderr
 
 
 # what bcc's helpers.h and virtual_bpf.h include, in versions 0.18 to 0.37
@@ -506,10 +505,8 @@ def test_our_headers_have_what_bcc_includes() -> None:
     includes = "".join(f"#include <{name}>\n" for name in INCLUDED * 2)
     for language in ("gnu11", "gnu2x"):
         assert compiled(includes + TYPES, f"-std={language}") == ""
-    assert {str(file.relative_to(HEADERS / "include")) for file in HEADERS.rglob("*.h")} == {
-        *INCLUDED,
-        "linux/kconfig.h",
-    }
+    files = {str(file.relative_to(HEADERS / "include")) for file in HEADERS.rglob("*.h")}
+    assert files == {*INCLUDED, "linux/kconfig.h"}
 
 
 FORMAT = """name: mm_filemap_fault
@@ -631,11 +628,9 @@ class Credits(dict[tuple[bool, int], object]):
 
 def test_pages_that_are_demanded_on_another_cpu_are_not_ahead() -> None:
     """A reader that was moved to another CPU subtracts there what it added on the first."""
-    row = re.search(
-        r"struct ahead_row \{.*?\b([us]64) counts\[", (BPF / "readahead.c").read_text(), re.S
-    )
-    assert row
-    number = {"s64": ctypes.c_longlong, "u64": ctypes.c_ulonglong}[row[1]]
+    text = (BPF / "readahead.c").read_text()
+    (kind,) = re.findall(r"struct ahead_row \{.*?\b([us]64) counts\[", text, re.S)
+    number = {"s64": ctypes.c_longlong, "u64": ctypes.c_ulonglong}[kind]
     counts = number * len(readahead.COUNTS)
     first, second = counts(1, 0, 48, 0, 0, 0), counts(0, 48, -48, 0, 0, 0)
     leaves = [SimpleNamespace(counts=leaf) for leaf in (first, second)]
@@ -706,25 +701,18 @@ def test_threadless_reads_are_in_the_row_of_reads() -> None:
     hits = counts | {"threadless_hits": 9, "threadless_bytes": 36864, "threadless_missed_size": 2}
     sums = list(server.NO_CALLS)
     sums[1 + len(server.PHASES)] = 4
-    counted = server.Server(
-        {server.ServerRow("fe80::1%2", "READ"): tuple(sums)},
-        {},
-        {
-            server.Connection(1, "[fe80::1]"): tuple(hits.values()),
-            server.Connection(2, "[fe80::1]"): tuple(
-                (hits | {"threadless_missed_size": 0}).values()
-            ),
-            server.Connection(3, "10.0.0.2"): tuple((counts | {"threadless_hits": 1}).values()),
-        },
-    )
+    own = {
+        server.Connection(1, "[fe80::1]"): hits,
+        server.Connection(2, "[fe80::1]"): hits | {"threadless_missed_size": 0},
+        server.Connection(3, "10.0.0.2"): counts | {"threadless_hits": 1},
+    }
+    calls = {server.ServerRow("fe80::1%2", "READ"): tuple(sums)}
+    counted = server.Server(calls, {}, {of: tuple(row.values()) for of, row in own.items()})
     other, row = server.records(counted, {})
-    assert (row["peer"], row["procedure"], row["calls"], row["answered"]) == (
-        "fe80::1%2", "READ", 4, 22,
-    )  # fmt: skip
+    words = operator.itemgetter("peer", "procedure", "calls", "answered")
+    assert words(row) == ("fe80::1%2", "READ", 4, 22)
     assert (row["threadless_hits"], row["threadless_bytes"]) == (18, 73728)
-    assert (other["peer"], other["procedure"], other["calls"], other["answered"]) == (
-        "10.0.0.2", "READ", 0, 1,
-    )  # fmt: skip
+    assert words(other) == ("10.0.0.2", "READ", 0, 1)
     head, _, line = trace.table(trace.COLUMNS["server"], [other, row])
     assert "| threadless  by threadless  missed  in all  | mean us" in head
     assert re.search(r"\b18 +72k  size 2 +22\b", line)
@@ -793,10 +781,8 @@ def test_functions_that_are_not_there_are_named_once(
     def note(event: str, fn_name: str) -> None:
         attached.append(f"{event} {fn_name}")
 
-    bpf = SimpleNamespace(
-        # bcc's, which has no symbol whose address is 0 (bcc_procutils_each_ksym)
-        ksymname=lambda _name: -1, attach_kprobe=note, attach_kretprobe=note
-    )  # fmt: skip
+    # bcc has no symbol whose address is 0 (bcc_procutils_each_ksym)
+    bpf = SimpleNamespace(ksymname=lambda _: -1, attach_kprobe=note, attach_kretprobe=note)
     counting = session.Session(bpf, ())
     for name in ("frwr_map", "frwr_gone"):
         counting.attach_kprobe(name, "begin")
@@ -815,8 +801,7 @@ def test_each_session_reads_the_kernels_symbols_anew(
     calls: list[tuple[object, ...]] = []
     bpf = SimpleNamespace(_sym_caches=caches, cleanup=lambda: calls.append(("cleanup",)))
     lib = SimpleNamespace(bcc_free_symcache=lambda *argv: calls.append(argv))
-    monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=lib))
+    with_bcc(monkeypatch, lib)
     monkeypatch.setattr(session, "check", lambda transport: None)
     monkeypatch.setattr(session, "load", lambda text, flags: bpf)
     for _ in range(2):
@@ -846,9 +831,8 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(
 
 
 def test_only_some_probe_sets_measure_cpu_time() -> None:
-    assert [name for name in probe_sets.NAMES if probe_sets.probe_set(name).times] == [
-        "registrations"
-    ]
+    times = [name for name in probe_sets.NAMES if probe_sets.probe_set(name).times]
+    assert times == ["registrations"]
     with pytest.raises(UserError, match="trace chunks has no option --cpu"):
         next(watch(probe_sets.probe_set("chunks"), WatchOptions(cpu=True), lambda _missing: None))
 
@@ -936,8 +920,7 @@ def test_a_map_is_emptied_in_batches(count: int, monkeypatch: pytest.MonkeyPatch
     table = Counters()
     table.values = {key: (key, 10 * key) for key in range(count)}
     lib = SimpleNamespace(bpf_lookup_and_delete_batch=table.bpf_lookup_batch)
-    monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=lib))
+    with_bcc(monkeypatch, lib)
     session_: Any = SimpleNamespace(state={}, table=lambda _: table)
     batches = list(maps.drained(session_, "x"))
     keys, values = (b"".join(each) for each in zip(*batches, strict=True)) if count else (b"", b"")
@@ -952,8 +935,7 @@ def test_rows_come_in_batches_and_only_those_that_changed_are_decoded(
 ) -> None:
     table = Counters(error=error)
     table.values = {key: (key, 10 * key) for key in range(count)}
-    monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=table))
+    with_bcc(monkeypatch, table)
     session_: Any = SimpleNamespace(state={}, table=lambda _: table)
     made: list[int] = []
 
@@ -979,12 +961,9 @@ def test_the_first_interval_has_what_ends_once_the_caller_knows(
 ) -> None:
     counted = [0]
     counter = SimpleNamespace(
-        FILTERS=(),
-        HOST_WIDE=True,
-        read=lambda _session: counted[0],
-        difference=int.__sub__,
+        FILTERS=(), HOST_WIDE=True, read=lambda _session: counted[0], difference=int.__sub__,
         records=lambda count, _clients: [{"rpcs": count}],
-    )
+    )  # fmt: skip
     attached = nullcontext(SimpleNamespace(missing=()))
     monkeypatch.setattr(intervals, "attached", lambda *_, **__: attached)
     monkeypatch.setattr(intervals, "lost", lambda _session: Losses())

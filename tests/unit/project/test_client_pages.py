@@ -117,10 +117,7 @@ def batches(samples: Any, batch_size: int, collate_fn: Any, **_: Any) -> Iterato
 
 
 def test_the_loader(
-    torch: bool,
-    filled: Device,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    torch: bool, filled: Device, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("numpy")
     assert said("loader.py", capsys, monkeypatch) == f"{len(DATA) // 4096} samples\n"

@@ -50,15 +50,11 @@ def test_an_archive_is_as_pack_writes_it(case: str, tmp_path: Path) -> None:
 
 def test_pack_and_unpack_keep_links_modes_and_odd_names(tmp_path: Path) -> None:
     files: Files = {
-        "usr/bin/start": File(b"#!/bin/sh", program=True),
-        "etc/empty": File(b""),
-        "etc/line": File(b"\n"),
-        "proc/config.gz": File(bytes(range(256))),
-        "etc/a -> b": File(b"-- x\n\\ y\n"),
-        "etc/\udcff\n": File(b"\xff\n"),
-        "sys/loop": Link("../sys"),
-        "etc/mask": Link("/dev/null"),
-    }
+        "usr/bin/start": File(b"#!/bin/sh", program=True), "etc/empty": File(b""),
+        "etc/line": File(b"\n"), "proc/config.gz": File(bytes(range(256))),
+        "etc/a -> b": File(b"-- x\n\\ y\n"), "etc/\udcff\n": File(b"\xff\n"),
+        "sys/loop": Link("../sys"), "etc/mask": Link("/dev/null"),
+    }  # fmt: skip
     script = (sys.executable, field_archive.__file__)
     for name in ("one", "two"):
         unpack(files, tmp_path / "from")
@@ -107,10 +103,7 @@ def test_the_example_is_an_archive() -> None:
         ("x\n", "line 1: expected '@@ '"),
         ("@@ file a\nx", "line 2: the archive ends without a newline"),
         ("@@ file a\n@@ file a\n", "line 2: a is in the archive already"),
-        (
-            "@@ file a\n@@ folder b\n",
-            "line 2: expected file, line, program or link, found",
-        ),
+        ("@@ file a\n@@ folder b\n", "line 2: expected file, line, program or link, found"),
         ("@@ file\n", "line 1: expected a path"),
         ("@@ file ../a\n", "line 1: expected a path below the folder, found '../a'"),
         ("@@ file /etc/passwd\n", "line 1: expected a path below the folder"),

@@ -78,12 +78,10 @@ def test_unknown_words_are_found() -> None:
 @pytest.mark.parametrize(
     ("output", "printed", "matches"),
     [
-        (["a", "c"], "a\nb\nc", True),
-        (["a", "c"], "c\na", False),
-        (["got 5 (...)"], "x\ngot 5 (why)", True),
-        (["got 5"], "got 55", False),
+        (["a", "c"], "a\nb\nc", True), (["a", "c"], "c\na", False),
+        (["got 5 (...)"], "x\ngot 5 (why)", True), (["got 5"], "got 55", False),
     ],
-)
+)  # fmt: skip
 def test_output_matches_in_order(output: list[str], printed: str, matches: bool) -> None:
     assert Step(True, "true", 1, output).matches(printed) == matches
 

@@ -19,18 +19,15 @@ def found(path: Path, text: str) -> list[str]:
         ("a.md", "One.\n\nThe kernel is\ntold. `is told`\n\n```\nis told\n```\n", ["3"]),
         ("a.md", "| who | what |\n|---|---|\n\nWhat is left\nis waste.\n", ["4"]),
         ("a.md", "What is left?\n", []),
-        (
-            "a.md",
-            "A client borrows it.\nBytes in front of it.\n\nThe front has cells.\n",
-            ["1", "4"],
-        ),
+        ("a.md", "A client borrows it.\nBytes in front of it.\n\nThe front has cells.\n",
+         ["1", "4"]),
         ("a.md", "Most of it is *wire*.\n\n*wire rxe0/1* is ok.\n", ["1"]),
         ("a.py", '"""It is told."""\ncarrier = "carrier"\nx = 1  # the carrier\n', ["3", "1"]),
         ("a.c", "/*\n * The peer\n * is told.\n */\nint carrier;\n", ["2"]),
         ("a.h", 'pr_err("the peer is told");\nputs("carrier");\n', ["1"]),
         ("a.yml", "# whoever runs\nname: it is asked\n", ["1", "2"]),
     ],
-)
+)  # fmt: skip
 def test_phrases_are_found_with_their_line(
     tmp_path: Path, name: str, text: str, lines: list[str]
 ) -> None:

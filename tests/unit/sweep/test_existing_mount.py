@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.made_files import write
 from unit.sweep.trials_made import trial_of
 
 from nfsrdma_tools.cli import results
@@ -52,10 +53,7 @@ def host(tmp_path: Path) -> Machine:
         "proc/modules": "rpcrdma 1 2 - Live 0x0\n",
         **{f"sys/class/bdi/0:{n}/read_ahead_kb": "128\n" for n in (40, 41, 42)},
     }
-    for name, content in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+    write(tmp_path, files)
     return Machine(tmp_path, recording=Recording())
 
 
@@ -135,8 +133,7 @@ def test_it_comes_first_and_runs_as_often_as_the_best_cell(mode: str) -> None:
     assert [trial.cell for trial in trials[:2]] == [ONE, FOUR]
     runs = {cell: sum(t.cell == cell for t in trials) for cell in (ONE, FOUR)}
     best = choose(trials)
-    assert best
-    assert best.winner.cell.jobs == 4
+    assert best and best.winner.cell.jobs == 4
     assert runs == {ONE: 1, FOUR: min(best.winner.runs, PLAN.runs)}
     assert runs[FOUR] > 1
     # the grid's own race is the same without it
@@ -153,14 +150,12 @@ def test_a_mount_that_fails_is_tried_once_and_ends_no_sweep() -> None:
 
 def test_the_gain_is_at_the_same_load_and_significant() -> None:
     today = against_today(race(PLAN))
-    assert today
-    assert (today.existing.cell, today.best.cell.jobs) == (FOUR, 4)
+    assert today and (today.existing.cell, today.best.cell.jobs) == (FOUR, 4)
     assert today.gain == pytest.approx(1.0, rel=0.01)
     assert not today.tied
     # without figures at the best cell's load: the best cell at the load that has some
     today = against_today([t for t in race(PLAN) if t.cell != FOUR])
-    assert today
-    assert (today.existing.cell, today.best.cell.jobs) == (ONE, 1)
+    assert today and (today.existing.cell, today.best.cell.jobs) == (ONE, 1)
 
 
 @pytest.mark.parametrize(
@@ -198,11 +193,8 @@ def test_the_conclusion_and_the_report_say_what_a_change_gains(
     assert {point.cell for point in made.study.points} <= set(plan.cells())
     results.report(path, tmp_path / "report", "", as_json=True)
     facts = json.loads(capsys.readouterr().out)["as_mounted_today"]
-    assert (facts["directory"], facts["rsize"], facts["read_ahead_kb"]) == (
-        "/mnt/data",
-        1 << 20,
-        128,
-    )
+    figures = {"directory": "/mnt/data", "rsize": 1 << 20, "read_ahead_kb": 128}
+    assert facts | figures == facts
     assert facts["gain"] == pytest.approx(1 / factor - 1, abs=0.01)
     assert facts["significant"] == (factor != 1)
 

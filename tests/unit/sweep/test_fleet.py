@@ -27,14 +27,9 @@ HOSTS = {"ea": "a", "eb": "b", "ec": "c"}
 
 
 def trial(
-    host: str,
-    second: float,
-    *,
-    lasts: float = 10,
-    megabytes: int = 1000,
-    idle: float = 1,
+    host: str, second: float, *, lasts: float = 10, megabytes: int = 1000, idle: float = 1,
     **more: Any,
-) -> Trial:
+) -> Trial:  # fmt: skip
     """A trial that reads for ``lasts`` seconds; fio runs ``idle`` seconds longer."""
     began = (NOON + timedelta(seconds=second)).isoformat(timespec="milliseconds")
     made = trial_of(
@@ -46,10 +41,8 @@ def trial(
 
 
 def test_jains_index_of_known_values() -> None:
-    assert jain([100, 100, 100]) == 1
-    assert jain([100, 0, 0, 0]) == 0.25
-    assert jain([30, 10]) == pytest.approx(0.8)
-    assert jain([0, 0]) == 1
+    known = {(100, 100, 100): 1, (100, 0, 0, 0): 0.25, (30, 10): 0.8, (0, 0): 1}
+    assert {rates: jain(list(rates)) for rates in known} == pytest.approx(known)
 
 
 @given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=9))
@@ -59,8 +52,7 @@ def test_jains_index_has_bounds(rates: list[float]) -> None:
 
 def test_clients_that_read_at_once_are_one_round() -> None:
     (at_once,) = rounds([trial("a", 0), trial("b", 1, megabytes=500)], HOSTS)
-    assert at_once.rates == {"a": 100, "b": 50}
-    assert at_once.aggregate == 150
+    assert (at_once.rates, at_once.aggregate) == ({"a": 100, "b": 50}, 150)
     # 1500 MB from the start of a, 0 s, to the end of b, 12 s
     assert at_once.least == pytest.approx(125)
     assert at_once.fairness == pytest.approx(0.9)
@@ -113,14 +105,10 @@ def means(clients: int, aggregate: float) -> RoundMeans:
 @pytest.mark.parametrize(
     ("aggregates", "expected"),
     [
-        ({1: 100, 2: 190, 3: 195}, 2),
-        ({1: 100, 2: 104}, 1),
-        ({1: 100, 2: 106, 3: 112}, None),
-        ({1: 100, 2: 90}, 1),
-        ({1: 100, 4: 114}, 1),
-        ({3: 100}, None),
+        ({1: 100, 2: 190, 3: 195}, 2), ({1: 100, 2: 104}, 1), ({1: 100, 2: 106, 3: 112}, None),
+        ({1: 100, 2: 90}, 1), ({1: 100, 4: 114}, 1), ({3: 100}, None),
     ],
-)
+)  # fmt: skip
 def test_how_many_clients_are_enough(aggregates: dict[int, float], expected: int | None) -> None:
     assert enough([means(*pair) for pair in aggregates.items()]) == expected
 
@@ -138,10 +126,9 @@ def test_the_cpu_time_of_the_server_is_that_of_the_common_time() -> None:
 def test_a_server_that_was_not_watched_all_the_time_is_unknown() -> None:
     samples = [Sample(10, 0), Sample(20, 5)]
     assert server_cpu.busy(samples, 12, 18) == pytest.approx(0.5)
-    assert server_cpu.busy(samples, 9, 18) is None
-    assert server_cpu.busy(samples, 12, 21) is None
-    assert server_cpu.busy([], 1, 2) is None
-    assert server_cpu.busy([Sample(10, 5), Sample(20, 1)], 12, 18) is None
+    for some, *ends in ((samples, 9, 18), (samples, 12, 21), ([], 1, 2),
+                        ([Sample(10, 5), Sample(20, 1)], 12, 18)):  # fmt: skip
+        assert server_cpu.busy(some, *ends) is None
 
 
 def test_samples_are_read_to_the_last_whole_line() -> None:
@@ -156,19 +143,14 @@ def test_samples_are_read_to_the_last_whole_line() -> None:
 def test_watching_gives_a_sample_now_and_one_per_interval() -> None:
     begin = time.time()
     samples = list(server_cpu.watch(4, 0.02))
-    assert len(samples) == 4
-    assert samples == sorted(samples)
+    assert len(samples) == 4 and samples == sorted(samples)
     # times are rounded to 1 ms
     assert samples[-1].at - begin >= 0.059
 
 
 def test_a_cpu_that_comes_online_adds_no_days(monkeypatch: pytest.MonkeyPatch) -> None:
     day = 86_400 * 10**9
-    read = [
-        CpuCounters(day, {0: day}),
-        CpuCounters(day, {0: day}),
-        CpuCounters(day + 2 * 10**9, {0: day, 1: 5}),
-    ]
+    read = [CpuCounters(day, {0: day})] * 2 + [CpuCounters(day + 2 * 10**9, {0: day, 1: 5})]
     monkeypatch.setattr("nfsrdma_tools.host.cpu_time.snapshot", lambda: read.pop(0))
     samples = server_cpu.watch(3600, 0.0)
     assert -next(samples).busy + next(samples).busy == 2.0

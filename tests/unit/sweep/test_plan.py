@@ -17,14 +17,11 @@ from nfsrdma_tools.sweep.plan import PRESETS, Cell, Plan, preset
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [
-        ("32k", (32768,)),
-        ("4k..32k", (4096, 8192, 16384, 32768)),
-        ("3k..12K", (3072, 4096, 8192, 12288)),
-        ("1MiB,8k,8k", (8192, 1 << 20)),
-        ("512,1k..2k", (512, 1024, 2048)),
-        ("1G", (1 << 30,)),
+        ("32k", (32768,)), ("4k..32k", (4096, 8192, 16384, 32768)),
+        ("3k..12K", (3072, 4096, 8192, 12288)), ("1MiB,8k,8k", (8192, 1 << 20)),
+        ("512,1k..2k", (512, 1024, 2048)), ("1G", (1 << 30,)),
     ],
-)
+)  # fmt: skip
 def test_sizes(text: str, sizes: tuple[int, ...]) -> None:
     assert parse_sizes(text) == sizes
 
@@ -65,9 +62,7 @@ def test_quick_is_32_cells_of_3_runs() -> None:
 
 def test_cells_with_little_read_ahead_read_a_share_of_the_file() -> None:
     plan = preset("quick", "s:/e")
-    shares = {
-        (0, 8): 8, (0, 512): 8, (1, 8): 4, (4, 8): 1, (1, 32): 1, (16, 512): 1,
-    }  # fmt: skip
+    shares = {(0, 8): 8, (0, 512): 8, (1, 8): 4, (4, 8): 1, (1, 32): 1, (16, 512): 1}
     for (ahead, kib), share in shares.items():
         assert plan.bytes_moved(Cell("tcp", kib << 10, ahead)) == plan.file_size // share
     slow = Cell("tcp", 8192, 0)
@@ -87,9 +82,7 @@ def test_by_time_no_cell_reads_a_share_and_only_direct_reads_repeat() -> None:
     assert not replace(plan, direct=True, direction="write").reads_again(cell)
     assert not replace(plan, direct=True, seconds=0.0).reads_again(cell)
     beside = replace(plan, with_direct=True)
-    assert [beside.reads_again(replace(cell, direct=direct)) for direct in (False, True)] == [
-        False, True,
-    ]  # fmt: skip
+    assert not beside.reads_again(cell) and beside.reads_again(replace(cell, direct=True))
 
 
 @given(st.integers(1, 512), st.integers(0, 64), st.sampled_from([512, 4096, 8192]), st.booleans())
@@ -132,15 +125,12 @@ def test_changes_go_on_top_of_the_preset() -> None:
         ("quick", {}, "4.2"),
         ("quick", {"vers": "4.1"}, "4.1"),
         ("quick", {"transports": ("nfsrdma",), "axes": (("personality", ("cached",)),)}, "4.2"),
-        (
-            "quick",
-            {"transports": ("nfsrdma",), "axes": (("personality", ("cached", "optimistic")),)},
-            "3",
-        ),
+        ("quick", {"transports": ("nfsrdma",),
+                   "axes": (("personality", ("cached", "optimistic")),)}, "3"),
         ("paper2003", {}, "3"),
         ("paper2003", {"vers": "4.2"}, "4.2"),
     ],
-)
+)  # fmt: skip
 def test_the_version_is_that_of_mount_unless_a_personality_or_the_paper_has_another(
     name: str, changes: dict[str, Any], vers: str
 ) -> None:
@@ -149,17 +139,12 @@ def test_the_version_is_that_of_mount_unless_a_personality_or_the_paper_has_anot
 
 @pytest.mark.parametrize(
     ("changes", "cell", "options"),
-    [
-        ({}, Cell("tcp", 8192, 4), "vers=4.2,proto=tcp,rsize=8192"),
-        (
-            {"vers": "3"},
-            Cell("nfsrdma", 1 << 20, 4, nconnect=4),
-            "vers=3,proto=rdma,port=20049,rsize=1048576,nconnect=4",
-        ),
-        ({"direction": "write"}, Cell("tcp", 8192, 0), "vers=4.2,proto=tcp,wsize=8192"),
-        ({"target": "[fe80::1]:/e"}, Cell("tcp", 8192, 0), "vers=4.2,proto=tcp6,rsize=8192"),
-    ],
-)
+    [({}, Cell("tcp", 8192, 4), "vers=4.2,proto=tcp,rsize=8192"),
+     ({"vers": "3"}, Cell("nfsrdma", 1 << 20, 4, nconnect=4),
+      "vers=3,proto=rdma,port=20049,rsize=1048576,nconnect=4"),
+     ({"direction": "write"}, Cell("tcp", 8192, 0), "vers=4.2,proto=tcp,wsize=8192"),
+     ({"target": "[fe80::1]:/e"}, Cell("tcp", 8192, 0), "vers=4.2,proto=tcp6,rsize=8192")],
+)  # fmt: skip
 def test_a_cell_as_mount_options(changes: dict[str, Any], cell: Cell, options: str) -> None:
     plan = replace(Plan("s:/e"), **changes)
     assert plan.mount_options(cell) == options
@@ -185,11 +170,9 @@ def test_jobs_and_depths_multiply_the_grid_and_depths_that_of_direct_reads_only(
     plan = Plan("s:/e", transports=("rdma",), rsizes=(65536,), read_aheads=(4,), jobs=(1, 4),
                 depths=(1, 8), nconnects=(1, 2))  # fmt: skip
     assert [str(cell) for cell in plan.cells()] == [
-        "rdma 64k, 4 ahead",
-        "rdma 64k, 4 ahead, 4 jobs",
-        "rdma 64k, 4 ahead, nconnect 2",
+        "rdma 64k, 4 ahead", "rdma 64k, 4 ahead, 4 jobs", "rdma 64k, 4 ahead, nconnect 2",
         "rdma 64k, 4 ahead, 4 jobs, nconnect 2",
-    ]
+    ]  # fmt: skip
     direct = replace(plan, direct=True)
     assert len(direct.cells()) == len(set(direct.cells())) == 8
     assert str(direct.cells()[-1]) == "rdma 64k, 0 ahead, 4 jobs, depth 8, nconnect 2"
@@ -203,11 +186,9 @@ def test_depths_of_direct_reads_are_beside_read_aheads_of_buffered_ones_not_time
     plan = Plan("s:/e", transports=("rdma",), rsizes=(65536,), read_aheads=(0, 4), depths=(1, 8),
                 with_direct=True)  # fmt: skip
     assert [str(cell) for cell in plan.cells()] == [
-        "rdma 64k, 0 ahead",
-        "rdma 64k, 4 ahead",
-        "rdma 64k, direct, depth 1",
+        "rdma 64k, 0 ahead", "rdma 64k, 4 ahead", "rdma 64k, direct, depth 1",
         "rdma 64k, direct, depth 8",
-    ]
+    ]  # fmt: skip
     buffered, *_, direct = plan.cells()
     assert (plan.has_read_ahead(buffered), plan.has_read_ahead(direct)) == (True, False)
     assert (plan.is_direct(buffered), plan.is_direct(direct)) == (False, True)
@@ -264,9 +245,8 @@ def test_read_ahead_is_no_dimension_where_nothing_is_read_ahead() -> None:
 
 
 def test_windows_in_kib_are_blocks_of_each_rsize_that_divides_them() -> None:
-    plan = Plan(
-        "s:/e", transports=("rdma",), rsizes=(64 << 10, 256 << 10), read_ahead_kbs=(0, 128, 1024)
-    )
+    plan = Plan("s:/e", transports=("rdma",), rsizes=(64 << 10, 256 << 10),
+                read_ahead_kbs=(0, 128, 1024))  # fmt: skip
     windows = [(cell.rsize >> 10, cell.read_ahead) for cell in plan.cells()]
     assert windows == [(64, 0), (64, 2), (64, 16), (256, 0), (256, 4)]
     assert {c.read_ahead for c in replace(plan, direct=True).cells()} == {0}
@@ -292,44 +272,22 @@ def test_plans_and_cells_survive_json() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"transports": ("udp",)},
-        {"transports": ()},
-        {"rsizes": ()},
-        {"vers": "2"},
-        {"mode": "fast"},
-        {"runs": 0},
-        {"file_size": 1000},
-        {"file_size": 12 << 10},
-        {"file_size": 0},
-        {"seconds": -1.0},
-        {"seconds": 3601.0},
-        {"seconds": float("nan")},
-        {"seconds": 5.0, "file_size": 0, "block_size": 3000},
-        {"nconnects": (0,)},
-        {"jobs": (0,)},
-        {"jobs": (257,)},
-        {"depths": (0,), "direct": True},
-        {"depths": (1025,), "direct": True},
-        {"jobs": (8,), "file_size": 32768},
-        {"minutes": -1.0},
-        {"axes": (("a.b", ()),)},
-        {"axes": (("a.b", ("1", "1")),)},
-        {"axes": (("personality", ("cached",)),)},
+        {"transports": ("udp",)}, {"transports": ()}, {"rsizes": ()}, {"vers": "2"},
+        {"mode": "fast"}, {"runs": 0}, {"file_size": 1000}, {"file_size": 12 << 10},
+        {"file_size": 0}, {"seconds": -1.0}, {"seconds": 3601.0}, {"seconds": float("nan")},
+        {"seconds": 5.0, "file_size": 0, "block_size": 3000}, {"nconnects": (0,)}, {"jobs": (0,)},
+        {"jobs": (257,)}, {"depths": (0,), "direct": True}, {"depths": (1025,), "direct": True},
+        {"jobs": (8,), "file_size": 32768}, {"minutes": -1.0}, {"axes": (("a.b", ()),)},
+        {"axes": (("a.b", ("1", "1")),)}, {"axes": (("personality", ("cached",)),)},
         {"axes": (("personality", ("fast",)),), "transports": ("nfsrdma",)},
-        {
-            "axes": (("personality", ("optimistic",)),),
-            "transports": ("nfsrdma",),
-            "vers": "4.2",
-        },
-        {"direct": True, "rsizes": (1000,)},
-        {"with_direct": True, "rsizes": (1000,)},
-        {"with_direct": True, "block_size": 3000},
-        {"with_direct": True, "direct": True},
+        {"axes": (("personality", ("optimistic",)),), "transports": ("nfsrdma",), "vers": "4.2"},
+        {"direct": True, "rsizes": (1000,)}, {"with_direct": True, "rsizes": (1000,)},
+        {"with_direct": True, "block_size": 3000}, {"with_direct": True, "direct": True},
         {"with_direct": True, "direction": "write"},
         {"with_direct": True, "rsizes": (1 << 20,), "read_ahead_kbs": (128,)},
         {"rsizes": (1 << 20,), "read_ahead_kbs": (128,)},
     ],
-)
+)  # fmt: skip
 def test_a_plan_that_makes_no_sense_is_a_clear_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         replace(Plan("s:/e"), **wrong)

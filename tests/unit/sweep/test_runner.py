@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,10 +67,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 def test_a_whole_sweep(store: Store) -> None:
     first, file, several, *trials, last = sweep(PLAN, store, OPTIONS)
-    assert isinstance(first, Planned)
-    assert isinstance(file, Step)
+    assert isinstance(first, Planned) and isinstance(file, Step) and isinstance(several, Step)
     assert file.what == "making and reading the 32M test file once over tcp and rdma"
-    assert isinstance(several, Step)
     assert several.what == "38 trials"
     assert min(file.seconds, several.seconds) > 0
     assert (first.plan, first.done, first.expected) == (PLAN, 0, 38)
@@ -103,8 +102,7 @@ def test_ctrl_c_keeps_what_there_is_and_resume_goes_on(store: Store) -> None:
     before = store.trials()
     assert len(before) == 5
     planned, *_ = list(sweep(store.plan(), store, OPTIONS))
-    assert isinstance(planned, Planned)
-    assert planned.done == 5
+    assert isinstance(planned, Planned) and planned.done == 5
     assert store.trials()[:5] == before
     again = list(sweep(store.plan(), store, OPTIONS))
     assert again[1:] == [Finished("p", len(store.trials()))]
@@ -147,8 +145,7 @@ def test_what_is_not_offered_is_asked_for_once_per_size(store: Store) -> None:
 
     list(sweep(PLAN, store, replace(OPTIONS, measure=capped)))
     refused = [t for t in store.trials() if t.status == "not_offered"]
-    assert len(asked) == 2
-    assert len(refused) == 8
+    assert (len(asked), len(refused)) == (2, 8)
     assert {t.reason for t in refused} == {"rsize: requested 524288, got 131072"}
 
 
@@ -201,8 +198,7 @@ def test_probes_are_attached_once_between_the_file_and_the_first_trial(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def attached(bench: Bench, trial: Trial, check_data: bool) -> Trial:
-        assert isinstance(bench.probes, Probes)
-        assert bench.probes.attached == 1
+        assert isinstance(bench.probes, Probes) and bench.probes.attached == 1
         return fake(bench, trial, check_data)
 
     monkeypatch.setattr(runner, "TrialProbes", Probes)
@@ -259,13 +255,10 @@ def test_a_store_elsewhere_follows_the_events(store: Store, tmp_path: Path) -> N
     lines = [to_line(event) for event in sweep(PLAN, store, OPTIONS)]
     with Store(tmp_path / "mirror.db") as mirror:
         *_, cut_off = follow(lines[:11], mirror)
-        assert isinstance(cut_off, TrialDone)
-        assert len(mirror.trials()) == 8
+        assert isinstance(cut_off, TrialDone) and len(mirror.trials()) == 8
         again = list(follow(["", *lines], mirror))
-        assert isinstance(again[-1], Finished)
-        assert len(again) == len(lines)
-        assert mirror.plan() == PLAN
-        assert mirror.trials() == store.trials()
+        assert isinstance(again[-1], Finished) and len(again) == len(lines)
+        assert (mirror.plan(), mirror.trials()) == (PLAN, store.trials())
         assert mirror.environments() == store.environments()
 
 
@@ -302,8 +295,7 @@ def test_the_file_is_as_large_as_the_time_needs(store: Store) -> None:
     plan = replace(PLAN, seconds=2.0, file_size=0, direct=True, rsizes=(8 << 10,), runs=1)
     options = replace(OPTIONS, size=size, measure=measured)
     first, *steps = (e for e in sweep(plan, store, options) if isinstance(e, Planned | Step))
-    assert isinstance(first, Planned)
-    assert first.plan == plan
+    assert isinstance(first, Planned) and first.plan == plan
     assert [step.what for step in steps if isinstance(step, Step)] == [
         "measuring how large the test file has to be for trials of 2 s",
         "making and reading the 96M test file once over tcp and rdma",
@@ -315,6 +307,12 @@ def test_the_file_is_as_large_as_the_time_needs(store: Store) -> None:
 
 
 MIB = 1 << 20
+
+
+def has_room(monkeypatch: pytest.MonkeyPatch, mib: int) -> None:
+    """The export has as much room."""
+    monkeypatch.setattr(runner, "_mounted", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=mib, f_frsize=MIB))
 
 
 @pytest.mark.parametrize(
@@ -335,14 +333,9 @@ MIB = 1 << 20
     ],
 )
 def test_larger_and_larger_files_tell_the_size(
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    changes: dict[str, Any],
-    rate: float,
-    free: int,
-    sizes: list[int],
-    size: int,
-) -> None:
+    store: Store, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], rate: float, free: int,
+    sizes: list[int], size: int,
+) -> None:  # fmt: skip
     """``free``, ``sizes`` and ``size`` are in MiB, ``rate`` in bytes per second."""
     made = []
 
@@ -350,12 +343,8 @@ def test_larger_and_larger_files_tell_the_size(
         made.append(size // MIB)
         return size / rate
 
-    class Free:
-        f_bavail, f_frsize = 2 * free, MIB
-
     monkeypatch.setattr(runner, "_sample", sample)
-    monkeypatch.setattr(runner, "_mounted", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(os, "statvfs", lambda _: Free)
+    has_room(monkeypatch, 2 * free)
     plan = replace(PLAN, **{"seconds": 5.0, "file_size": 0, **changes})
     with journal() as changes_of_host:
         bench = Bench(plan, Path(), changes_of_host)
@@ -371,14 +360,10 @@ def test_larger_and_larger_files_tell_the_size(
 @pytest.mark.skipif(not shutil.which("fio"), reason="fio is not installed")
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"jobs": (1, 2)},
-        {"direct": True},
-        {"with_direct": True},
-        {"direction": "write", "jobs": (2,)},
-    ],
+    [{"jobs": (1, 2)}, {"direct": True}, {"with_direct": True},
+     {"direction": "write", "jobs": (2,)}],
     ids=["jobs", "direct", "with_direct", "write"],
-)
+)  # fmt: skip
 def test_real_files_tell_the_size_and_leave_nothing(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
@@ -401,11 +386,7 @@ def test_real_files_tell_the_size_and_leave_nothing(
 def test_an_export_without_room_is_a_clear_error(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Free:
-        f_bavail, f_frsize = 127, MIB
-
-    monkeypatch.setattr(runner, "_mounted", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(os, "statvfs", lambda _: Free)
+    has_room(monkeypatch, 127)
     with journal() as changes, pytest.raises(UserError, match="less than 128M of free space"):
         runner.file_size(Bench(replace(PLAN, seconds=5.0, file_size=0), Path(), changes), store)
 
@@ -438,8 +419,7 @@ def test_after_kill_9_resume_puts_back_and_goes_on(store: Store, tmp_path: Path)
     knob = tmp_path / "knob"
     argv = [sys.executable, "-c", KILLED, str(store.path), str(knob)]
     victim = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
-    assert victim.stdout
-    assert victim.stdout.readline() == b"ready\n"
+    assert victim.stdout and victim.stdout.readline() == b"ready\n"
     victim.send_signal(signal.SIGKILL)
     victim.communicate()
     assert knob.read_text() == "new"
@@ -447,12 +427,10 @@ def test_after_kill_9_resume_puts_back_and_goes_on(store: Store, tmp_path: Path)
     (left,) = (tmp_path / "state").glob("mnt-*")
     (left / "file").unlink()
     planned, *_ = list(sweep(store.plan(), store, OPTIONS))
-    assert isinstance(planned, Planned)
-    assert planned.done == 3
+    assert isinstance(planned, Planned) and planned.done == 3
     assert knob.read_text() == "old"
 
 
 def test_the_environment_reaches_json(store: Store) -> None:
     first = json.loads(to_line(next(sweep(PLAN, store, OPTIONS))))
-    assert first["event"] == "planned"
-    assert first["environment"]["cpus"] == str(os.cpu_count())
+    assert (first["event"], first["environment"]["cpus"]) == ("planned", str(os.cpu_count()))

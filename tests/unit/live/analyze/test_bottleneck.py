@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from unit.live.snapshots_made import HOSTILE, mount, op, served, snapshot, xprt
+from unit.made_files import write
 
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuTicks, ThreadTime, each_cpu, parse_stat
@@ -186,8 +187,7 @@ def test_a_full_disk_and_busy_threads_are_both_named() -> None:
 def test_a_snapshot_has_both() -> None:
     limited = with_limits(replace(NOW, server=served(), mounts=(mount(limit="old"),)))
     assert limited.mounts[0].limit.startswith("Application")
-    assert limited.server
-    assert limited.server.limit.startswith("Clients and network")
+    assert limited.server and limited.server.limit.startswith("Clients and network")
 
 
 STAT = """\
@@ -242,17 +242,14 @@ def test_a_cpu_that_comes_or_goes_is_not_full(
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
     """A host without mounts, that exports /srv/data."""
-    files = {
+    write(tmp_path, {
         "proc/self/mountinfo": "22 1 254:3 / / rw - ext4 /dev/vda3 rw\n"
         "40 22 253:0 / /srv rw - xfs /dev/mapper/srv rw\n",
         "proc/self/mountstats": "",
         "proc/self/net/rpc/nfsd": "io 4096 77\nrpc 12 1 1 0 0\n",
         "proc/fs/nfsd/threads": "8\n",
         "var/lib/nfs/etab": "/srv/data\t*(rw,fsid=0)\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    })  # fmt: skip
     monkeypatch.setattr(ClientFinder, "look_up", lambda self: None)
     return HostReader(ClientFinder(), Machine(tmp_path))
 
@@ -289,21 +286,14 @@ def test_a_disk_by_the_name_of_its_device(tmp_path: Path) -> None:
 
 
 def test_connections_that_found_no_thread(tmp_path: Path) -> None:
-    folder = tmp_path / "proc/fs/nfsd"
-    folder.mkdir(parents=True)
-    (folder / "pool_stats").write_text(
-        "# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n"
-        "0 500 300 20 0\n1 7 9 8 0\n"
-    )
+    head = "# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n"
+    write(tmp_path, {"proc/fs/nfsd/pool_stats": f"{head}0 500 300 20 0\n1 7 9 8 0\n"})
     assert nfsctl.pool_counts(Machine(tmp_path)) == PoolCounts(309, 28)
     assert nfsctl.pool_counts(Machine(tmp_path / "none")) == PoolCounts()
 
 
 def link(sysfs: Path, name: str, files: dict[str, str]) -> None:
-    for file, text in files.items():
-        path = sysfs / "class" / name / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{text}\n")
+    write(sysfs / "class" / name, {file: f"{text}\n" for file, text in files.items()})
 
 
 def test_links_with_a_known_rate(tmp_path: Path) -> None:
@@ -372,19 +362,16 @@ class Host:
         self, process: int, thread: int, name: str, kernel: bool = False, mount: int = 0
     ) -> None:
         self.ns[thread] = 0
-        folder = self.proc / str(thread)
-        folder.mkdir(parents=True)
         flags = 0x00208040 if kernel else 0x00400000
-        (folder / "stat").write_text(f"{thread} ({name}) {TAIL.format(flags, 3)}")
-        (folder / "comm").write_text(f"{name}\n")
-        (folder / "status").write_text(STATUS.format(process, thread))
-        own = self.proc / str(process)
-        (own / "fdinfo").mkdir(parents=True, exist_ok=True)
-        (own / "cwd").symlink_to("/")
-        (own / "fdinfo/0").write_text(f"pos:\t0\nflags:\t0100000\nmnt_id:\t{mount}\nino:\t5\n")
-        (own / "mountinfo").write_text(
-            "22 1 254:3 / / rw - ext4 /dev/vda3 rw\n70 22 0:45 / /mnt rw - nfs4 s:/e rw\n"
-        )
+        write(self.proc, {
+            f"{thread}/stat": f"{thread} ({name}) {TAIL.format(flags, 3)}",
+            f"{thread}/comm": f"{name}\n",
+            f"{thread}/status": STATUS.format(process, thread),
+            f"{process}/fdinfo/0": f"pos:\t0\nflags:\t0100000\nmnt_id:\t{mount}\nino:\t5\n",
+            f"{process}/mountinfo": "22 1 254:3 / / rw - ext4 /dev/vda3 rw\n"
+                                    "70 22 0:45 / /mnt rw - nfs4 s:/e rw\n",
+        })  # fmt: skip
+        (self.proc / f"{process}/cwd").symlink_to("/")
 
     def run(self, tasks: float = 2.0, **shares: float) -> Processors:
         """A second in which threads ran for these shares of it: t7=0.5."""
@@ -488,8 +475,7 @@ def test_threads_are_not_read_while_no_cpu_can_be_full(host: HostReader, tmp_pat
         now = Readings(at=10**9, ticks=ticks)
         return [host.processors(now, before, {"0:45"}) for _ in range(2)][-1]
 
-    (tmp_path / "proc/7/task/7").mkdir(parents=True)
-    (tmp_path / "proc/7/task/7/schedstat").write_text("500 0 1\n")
+    write(tmp_path, {"proc/7/task/7/schedstat": "500 0 1\n"})
     assert after(89).threads is None
     assert after(91).threads == ()
 

@@ -70,6 +70,14 @@ def checked(host: Host, *mounts: str, state: str = "state") -> Report:
     return check(Request(limits("30s", None), wanted, host.machine, host.root / state))
 
 
+def hang(host: Host, clock: Clock, where: str = "/mnt/a", proto: str = "tcp") -> None:
+    """A mount whose RPC was first seen 45 s ago."""
+    host.mount(where, 3, proto)
+    host.tasks(3, (9, 0x11))
+    checked(host)
+    clock(45)
+
+
 def of(report: Report, where: str) -> Verdict:
     (verdict,) = (v for v in report.verdicts if v.where == where)
     return verdict
@@ -118,10 +126,7 @@ def test_an_rpc_is_known_by_client_number_and_xid(
 
 
 def test_ages_of_another_boot_do_not_count(host: Host, clock: Clock) -> None:
-    host.mount("/mnt/a", 3)
-    host.tasks(3, (9, 0x11))
-    checked(host)
-    clock(40)
+    hang(host, clock)
     host.write("proc/sys/kernel/random/boot_id", "another\n")
     assert checked(host).status == OK
 
@@ -139,17 +144,20 @@ def test_the_state_is_private_and_replaced(host: Host) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["health"]
 
 
+def randbytes(seed: int) -> bytes:
+    return random.Random(seed).randbytes(100_000)  # noqa: S311 - no secret
+
+
 def hostile_states() -> Iterator[bytes]:
     head = f"nfsrdma-health 1 {BOOT}\n".encode()
-    rng = random.Random(7)  # noqa: S311 - no secret
     for line in (
         b"rpc:3:9 11 99999.000 99999.000", b"rpc:3:9 11 900.000 5000.000", b"rpc:3:9 11 -5 1",
         b"rpc:3:9 11 nan nan", b"rpc:3:9 11 900.000 800.000", b"rpc:3:9 11 1e9 1e9", b"rpc:3:9",
         b"rpc:3:9 " + b"1" * 100_000 + b" 900.000 900.000", b"\xff\xfe\0", b"{" * 100_000,
     ):  # fmt: skip
         yield head + line + b"\n"
-    yield rng.randbytes(100_000)
-    yield head + rng.randbytes(100_000)
+    yield randbytes(7)
+    yield head + randbytes(7)
     yield head + b"x\n" * 1_000_000
 
 
@@ -280,10 +288,7 @@ def test_a_state_in_use_is_told_from_a_kernel_that_hangs(host: Host) -> None:
 
 
 def test_a_line_names_server_transport_and_connection(host: Host, clock: Clock) -> None:
-    host.mount("/mnt/a", 3, "rdma")
-    host.tasks(3, (9, 0x11))
-    checked(host)
-    clock(45)
+    hang(host, clock, proto="rdma")
     host.connection(3, CONNECTING, "rdma")
     first, second = lines(checked(host), limits("30s", None))
     assert first == (
@@ -298,13 +303,9 @@ def test_a_line_names_server_transport_and_connection(host: Host, clock: Clock) 
 
 @pytest.mark.parametrize(
     ("queue", "words"),
-    [
-        ("RPCSEC_GSS upcall waitq", "for credentials of Kerberos"),
-        ("NFSv4.1 transport slot", "recovery of state"),
-        ("xprt_backlog", "to be sent"),
-        ("delayq", "to be repeated"),
-    ],
-)
+    [("RPCSEC_GSS upcall waitq", "for credentials of Kerberos"), ("xprt_backlog", "to be sent"),
+     ("NFSv4.1 transport slot", "recovery of state"), ("delayq", "to be repeated")],
+)  # fmt: skip
 def test_the_queue_says_what_an_rpc_waits_for(host: Host, queue: str, words: str) -> None:
     host.mount("/mnt/a", 3)
     host.tasks(3, (9, 0x11), queue=queue)
@@ -334,11 +335,8 @@ def test_before_6_5_the_address_tells_the_mounts(host: Host, clock: Clock) -> No
 
 
 def test_what_a_lazy_unmount_leaves_is_a_warning(host: Host, clock: Clock) -> None:
-    host.mount("/mnt/a", 3)
-    host.tasks(3, (9, 0x11))
+    hang(host, clock)
     host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
-    checked(host)
-    clock(45)
     (verdict,) = checked(host).verdicts
     assert (verdict.status, verdict.where) == (WARNING, "")
     assert verdict.reason.endswith("no mount has this RPC client: unmounted by umount -l")
@@ -352,11 +350,8 @@ def test_a_mount_that_may_be_in_a_hidden_namespace_is_not_to_be_ended(
     from nfsrdma_tools.live.health import observe
 
     monkeypatch.setattr(observe, "_namespaces", lambda _: ([], True))
-    host.mount("/mnt/a", 3)
-    host.tasks(3, (9, 0x11))
+    hang(host, clock)
     host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
-    checked(host)
-    clock(45)
     report = checked(host)
     assert report.unseen == ["not all mount namespaces can be read"]
     assert report.verdicts[0].reason.endswith("in a namespace that this user cannot read")
@@ -364,16 +359,13 @@ def test_a_mount_that_may_be_in_a_hidden_namespace_is_not_to_be_ended(
 
 
 def test_a_mount_of_another_namespace_is_named(host: Host, clock: Clock) -> None:
-    host.mount("/pod", 3)
-    host.tasks(3, (9, 0x11))
+    hang(host, clock, "/pod")
     host.write("proc/77/mountinfo", host.lines[-1] + "\n")
     for number, name in ((1, "mnt:[1]"), (77, "mnt:[2]")):
         folder = host.root / f"proc/{number}/ns"
         folder.mkdir()
         (folder / "mnt").symlink_to(name)
     host.write("proc/1/mountinfo", f"{ROOT_MOUNT}\n")
-    checked(host)
-    clock(45)
     (verdict,) = checked(host).verdicts
     assert (verdict.status, verdict.where, verdict.process) == (CRITICAL, "/pod", 77)
 
@@ -389,11 +381,8 @@ def test_callbacks_of_nfsd_are_no_rpc_of_a_mount(host: Host, clock: Clock) -> No
 
 
 def test_pods_and_volumes_are_named(host: Host, clock: Clock) -> None:
-    host.mount(POD, 3)
-    host.tasks(3, (9, 0x11))
+    hang(host, clock, POD)
     (host.root / f"var/log/pods/team_web-0_{UID}").mkdir(parents=True)
-    checked(host)
-    clock(45)
     report = checked(host)
     assert of(report, POD).volume == Volume(UID, "data", "kubernetes.io/csi", "team", "web-0")
     text = "\n".join(lines(report, limits("30s", None)))
@@ -415,12 +404,9 @@ def test_a_path_of_kubelet_has_a_volume(path: str, volume: Volume | None) -> Non
 
 
 def test_a_mount_above_the_logs_of_pods_is_not_accessed(host: Host, clock: Clock) -> None:
-    host.mount(POD, 3)
+    hang(host, clock, POD)
     host.mount("/var/log", 4)
-    host.tasks(3, (9, 0x11))
     (host.root / f"var/log/pods/team_web-0_{UID}").mkdir(parents=True)
-    checked(host)
-    clock(45)
     assert of(checked(host), POD).volume == Volume(UID, "data", "kubernetes.io/csi")
 
 
@@ -429,11 +415,8 @@ def test_with_too_many_mounts_no_log_of_a_pod_is_looked_for(
 ) -> None:
     from nfsrdma_tools.live.health import check as module
 
-    host.mount(POD, 3)
-    host.tasks(3, (9, 0x11))
+    hang(host, clock, POD)
     (host.root / f"var/log/pods/team_web-0_{UID}").mkdir(parents=True)
-    checked(host)
-    clock(45)
     monkeypatch.setattr(module, "MOST_MOUNTS", 1)
     assert of(checked(host), POD).volume == Volume(UID, "data", "kubernetes.io/csi")
 
@@ -449,11 +432,8 @@ def test_autofs_that_waits_for_its_first_use_is_well(host: Host) -> None:
 
 
 def test_only_named_mounts_are_judged(host: Host, clock: Clock) -> None:
-    host.mount("/mnt/a b", 3)
+    hang(host, clock, "/mnt/a b")
     host.mount("/mnt/c", 4)
-    host.tasks(3, (9, 0x11))
-    checked(host)
-    clock(45)
     assert [checked(host, name).status for name in ("/mnt/a b", "/mnt/c")] == [CRITICAL, OK]
 
 
@@ -569,9 +549,8 @@ def test_without_counters_a_mount_is_unknown(host: Host) -> None:
 
 
 def cut_counters() -> Iterator[tuple[str, bytes]]:
-    rng = random.Random(8)  # noqa: S311 - no secret
     yield "empty", b""
-    yield "random", rng.randbytes(50_000)
+    yield "random", randbytes(8)
     head = b"device server:/export mounted on /mnt/a with fstype nfs4 statvers=1.1\n"
     yield "only its first line", head
     yield "no columns", head + b"\tage:\t24\n\txprt: rdma\n\tper-op statistics\n"
@@ -686,10 +665,7 @@ def test_threads_of_one_process_count(host: Host) -> None:
 
 def test_escapes_and_line_breaks_in_names(host: Host, clock: Clock) -> None:
     name = "/mnt/a\nNFS OK: \\b \x1b[2J"
-    host.mount(name, 3)
-    host.tasks(3, (9, 0x11))
-    checked(host)
-    clock(45)
+    hang(host, clock, name)
     report = checked(host, name)
     assert of(report, name).status == CRITICAL
     printed = [*lines(report, limits("30s", None))]
@@ -743,22 +719,15 @@ def test_invalid_lines_of_mountinfo_are_counted(host: Host) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        b"",
-        b"\n" * 9,
-        random.Random(9).randbytes(50_000),  # noqa: S311 - no secret
-        b"25 1 8:1 / / rw",
-        b"x - ext4 y rw\n" * 9,
-    ],
+    [b"", b"\n" * 9, randbytes(9), b"25 1 8:1 / / rw", b"x - ext4 y rw\n" * 9],
     ids=["empty", "newlines", "random", "cut", "invalid"],
 )
 def test_a_table_without_any_mount_is_unknown(host: Host, text: bytes) -> None:
     path = host.write("proc/1/mountinfo", text)
     for words in ((), ("/mnt/a",)):
         status, output = typed(host, *words)
-        assert (status, output) == (
-            UNKNOWN, f"NFS UNKNOWN: {path} lists no mount (see --path.procfs)\n",
-        )  # fmt: skip
+        assert output == f"NFS UNKNOWN: {path} lists no mount (see --path.procfs)\n"
+        assert status == UNKNOWN
     assert json.loads(typed(host, "--json")[1])["status"] == "unknown"
 
 
@@ -785,17 +754,12 @@ def test_a_table_of_a_million_lines_takes_little_memory(host: Host) -> None:
 
 
 LINES = (
-    "26 25 0:9 / /run/user/{n} rw - tmpfs tmpfs rw",
-    "27 25 0:{n} / /mnt/{n} rw - nfs s:/e rw,vers=3",
-    "28 25 0:{n} / /mnt/{n} rw - nfs4 s:/e rw,vers=4.2",
-    "29 25 0:9 / /auto/{n} rw - autofs a rw",
+    "26 25 0:9 / /run/user/{n} rw - tmpfs tmpfs rw", "31 25 0:9 / /f/{n} rw - nfsd nfsd rw",
+    "27 25 0:{n} / /mnt/{n} rw - nfs s:/e rw,vers=3", "29 25 0:9 / /auto/{n} rw - autofs a rw",
+    "28 25 0:{n} / /mnt/{n} rw - nfs4 s:/e rw,vers=4.2", "x - nfs4 {n}", "x - fuse {n}", "",
     "30 25 0:9 / /f/{n} rw - fuse.sshfs a rw",
-    "31 25 0:9 / /f/{n} rw - nfsd nfsd rw",
-    "x - nfs4 {n}",
-    "x - fuse {n}",
-    "",
     "32 25 0:{n} / /mnt/" + "l" * 40 + " rw - nfs4 s:/e rw",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -897,12 +861,8 @@ def test_a_process_that_ends_while_it_is_read_is_left_out(host: Host, tmp_path: 
     # stat, wchan and status of four threads, and two lists
     assert len(ended) == 14
     for seen, complete, hidden, left, processes in ended:
-        assert complete
-        assert not hidden
-        assert processes == left
-        assert len(left) == 2
-        for number in left:
-            assert {number, number + 1} <= set(seen)
+        assert (complete, hidden, processes, len(left)) == (True, False, left, 2)
+        assert {*left, *(number + 1 for number in left)} <= set(seen)
 
 
 STORM = """
@@ -986,8 +946,7 @@ def test_a_file_system_that_hangs_is_not_accessed(host: Host) -> None:
     host.mount(str(where), 4)
     host.tasks(3, (9, 0x11))
     try:
-        mounted = stuck_filesystem(where)
-        with mounted as stuck:
+        with stuck_filesystem(where) as stuck:
             assert checked(host).status == OK
             assert checked(host, "/stuck", str(where)).status == OK
             assert stuck.waiting == []
@@ -1004,9 +963,7 @@ def typed(host: Host, *words: str) -> tuple[int, str]:
 
 
 def test_the_exit_status_is_that_of_monitoring_plugins(host: Host) -> None:
-    assert typed(host) == (
-        0, "NFS OK: no NFS is mounted | oldest_rpc=0.000s;15;30;0 mounts=0\n",
-    )  # fmt: skip
+    assert typed(host) == (0, "NFS OK: no NFS is mounted | oldest_rpc=0.000s;15;30;0 mounts=0\n")
     host.mount("/mnt/a", 3)
     host.tasks(3, (9, 0x11))
     assert typed(host)[0] == 0
@@ -1107,8 +1064,7 @@ def test_a_reader_of_the_output_does_not_wait_for_what_cannot_be_killed(host: Ho
     words = [*host.words, f"--state={folder}/state", "--timeout", "1"]
     command = [sys.executable, "-m", "nfsrdma_tools", "health", *words]
     try:
-        mounted = stuck_filesystem(folder)
-        with mounted as stuck:
+        with stuck_filesystem(folder) as stuck:
             # its pipes end with the last process that has them open
             done = subprocess.run(
                 command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=50

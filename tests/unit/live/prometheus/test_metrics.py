@@ -30,7 +30,7 @@ from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.live.prometheus.families import COLLECTORS, FAMILIES, NAMES
 from nfsrdma_tools.live.prometheus.families import COLUMNS as XPRT_COLUMNS
 from nfsrdma_tools.live.prometheus.metrics import Metrics
-from nfsrdma_tools.live.snapshot import Ahead, Event, Mount, Snapshot, Waiting
+from nfsrdma_tools.live.snapshot import Ahead, Event, Mount, Processors, Snapshot, Waiting
 from nfsrdma_tools.probes import probe_sets
 from nfsrdma_tools.probes.maps import IDLE
 
@@ -48,6 +48,14 @@ def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def of(*snapshots: Snapshot, **options: Any) -> Metrics:
+    """Metrics that these snapshots were added to."""
+    metrics = Metrics(**options)
+    for each in snapshots:
+        metrics.add(each)
+    return metrics
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
@@ -81,9 +89,7 @@ def test_the_help_of_a_column_says_what_it_counts(column: str) -> None:
 
 
 def test_counters_add_up() -> None:
-    metrics = Metrics()
-    for number in (1, 2, 3):
-        metrics.add(snapshot(number, server=served()))
+    metrics = of(*(snapshot(number, server=served()) for number in (1, 2, 3)))
     assert value(metrics, "nfsrdma_rpc_requests_total", op="READ") == 300
     assert value(metrics, "nfsrdma_rpc_response_seconds_total", op="READ") == pytest.approx(0.6)
     assert value(metrics, "nfsrdma_mount_read_bytes_total") == 3 * 6553600
@@ -98,27 +104,21 @@ def test_counters_add_up() -> None:
 
 
 def test_a_personality_is_exported_of_its_connection() -> None:
-    metrics = Metrics()
-    for number in (1, 2):
-        metrics.add(changed(number, xprts=(xprt(personality=personality()),)))
-    metrics.add(snapshot(3, server=served()))
-    metrics.add(changed(4, xprts=(xprt(personality=personality()),), transport="nfsrdma"))
+    own = {"xprts": (xprt(personality=personality()),)}
+    metrics = of(changed(1, **own), changed(2, **own), snapshot(3, server=served()))
+    metrics.add(changed(4, transport="nfsrdma", **own))
     labels = {"xprt": "3", "transport": "nfsrdma"}
     assert value(metrics, "nfsrdma_xprt_personality_info", personality="pre-posted", **labels) == 1
-    assert value(metrics, "nfsrdma_xprt_lanes", **labels) == 4
-    assert value(metrics, "nfsrdma_xprt_cache_hits_total", **labels) == 7
-    assert value(metrics, "nfsrdma_xprt_optimistic_reads_total", **labels) == 7
-    assert value(metrics, "nfsrdma_xprt_optimistic_paused", **labels) == 4
+    figures = {"lanes": 4, "cache_hits_total": 7, "optimistic_reads_total": 7,
+               "optimistic_paused": 4}  # fmt: skip
+    assert {name: value(metrics, f"nfsrdma_xprt_{name}", **labels) for name in figures} == figures
 
 
 def test_memory_that_clients_may_read_is_exported() -> None:
-    metrics = Metrics()
-    metrics.add(snapshot(1, server=served()))
-    assert value(metrics, "nfsrdma_server_exposed_bytes") == 131072
-    assert value(metrics, "nfsrdma_server_dones_outstanding") == 2
-    assert value(metrics, "nfsrdma_server_lanes") == 16
-    assert value(metrics, "nfsrdma_server_granted_bytes") == 3145728
-    assert value(metrics, "nfsrdma_server_grants_total") == 5
+    metrics = of(snapshot(1, server=served()))
+    figures = {"exposed_bytes": 131072, "dones_outstanding": 2, "lanes": 16,
+               "granted_bytes": 3145728, "grants_total": 5}  # fmt: skip
+    assert {name: value(metrics, f"nfsrdma_server_{name}") for name in figures} == figures
     assert value(metrics, "nfsrdma_server_revocations_total", reason="modified") == 2
     # another module's server has none of them
     metrics.add(snapshot(2, server=replace(served(), exposed=None, lanes=None)))
@@ -128,14 +128,11 @@ def test_memory_that_clients_may_read_is_exported() -> None:
 
 
 def test_threadless_reads_are_exported_beside_nfsds_counts() -> None:
-    metrics = Metrics()
-    for number in (1, 2):
-        metrics.add(snapshot(number, server=served_threadless()))
-    assert value(metrics, "nfsrdma_server_threadless_reads_total") == 60
-    assert value(metrics, "nfsrdma_server_threadless_read_bytes_total") == 245760
+    metrics = of(*(snapshot(number, server=served_threadless()) for number in (1, 2)))
+    figures = {"threadless_reads_total": 60, "threadless_read_bytes_total": 245760,
+               "calls_total": 90, "read_bytes_total": 5242880}  # fmt: skip
+    assert {name: value(metrics, f"nfsrdma_server_{name}") for name in figures} == figures
     assert value(metrics, "nfsrdma_server_threadless_missed_total", reason="absent") == 4
-    assert value(metrics, "nfsrdma_server_calls_total") == 90
-    assert value(metrics, "nfsrdma_server_read_bytes_total") == 5242880
 
 
 def test_a_connection_is_exported_once_however_many_mounts_share_it() -> None:
@@ -148,10 +145,7 @@ def test_a_connection_is_exported_once_however_many_mounts_share_it() -> None:
         mount("/c", device="0:47", xprts=(xprt(number=-1),)),
         mount("/d", device="0:48", xprts=(xprt(number=-1),)),
     )
-    metrics = Metrics()
-    for number in (1, 2):
-        metrics.add(snapshot(number, mounts))
-    sampled = samples(metrics)
+    sampled = samples(of(snapshot(1, mounts), snapshot(2, mounts)))
 
     def series(name: str) -> dict[str, float]:
         return {dict(labels)["xprt"]: n for (each, labels), n in sampled.items() if each == name}
@@ -167,9 +161,7 @@ def test_a_connection_is_exported_once_however_many_mounts_share_it() -> None:
 
 
 def test_histograms_are_histograms() -> None:
-    metrics = Metrics()
-    metrics.add(snapshot(server=served()))
-    metrics.add(snapshot())
+    metrics = of(snapshot(server=served()), snapshot())
     sampled = samples(metrics)
     own = {"mount": "/mnt", "transport": "rdma", "op": "READ"}
     buckets = sorted(
@@ -187,19 +179,18 @@ def test_histograms_are_histograms() -> None:
 
 
 def test_layers_are_counted_once() -> None:
-    metrics, first = Metrics(), snapshot()
-    fresh = snapshot(
-        2, processors=first.processors.__class__(2, 1, 1, 1, first.processors.layers, True)
-    )
-    for each in (first, fresh, first):
-        metrics.add(each)
-    labels = {"layer": "nfs", "side": "client"}
+    first, labels = snapshot(), {"layer": "nfs", "side": "client"}
+    fresh = snapshot(2, processors=fresh_layers(first))
+    metrics = of(first, fresh, first)
     assert value(metrics, "nfsrdma_cpu_layer_seconds_total", **labels) == 1.0
 
 
+def fresh_layers(taken: Snapshot) -> Processors:
+    return replace(taken.processors, wall_ns=1, busy_ns=1, layers_ns=1, fresh=True)
+
+
 def test_series_of_an_unmounted_mount_disappear() -> None:
-    metrics = Metrics()
-    metrics.add(hostile())
+    metrics = of(hostile())
     assert any(dict(labels).get("mount", "").startswith("/mnt/<") for _, labels in samples(metrics))
     metrics.add(snapshot(2))
     left = {name for name, labels in samples(metrics) if "<script>" in str(sorted(labels))}
@@ -210,9 +201,7 @@ def test_series_of_an_unmounted_mount_disappear() -> None:
 
 def test_a_mount_with_another_transport_has_no_old_label() -> None:
     """After unmounting and mounting by TCP within an interval, for example."""
-    metrics = Metrics()
-    metrics.add(snapshot())
-    metrics.add(snapshot(2, (replace(mount(), transport="tcp"),)))
+    metrics = of(snapshot(), snapshot(2, (replace(mount(), transport="tcp"),)))
     assert {dict(labels).get("transport") for _, labels in samples(metrics)} == {None, "tcp"}
     assert value(metrics, "nfsrdma_rpc_requests_total", op="READ", transport="tcp") == 100
 
@@ -251,8 +240,7 @@ def test_series_of_idle_clients_end() -> None:
 
 
 def test_hostile_names_are_valid_labels() -> None:
-    metrics = Metrics()
-    metrics.add(hostile())
+    metrics = of(hostile())
     shown = HOSTILE.encode("utf-8", "backslashreplace").decode()
     labels = frozenset({"mount": shown, "transport": "rdma"}.items())
     assert samples(metrics)["nfsrdma_mount_read_bytes_total", labels] == 6553600
@@ -270,8 +258,7 @@ def test_a_label_has_a_longest_length_and_stays_unique() -> None:
     # two bytes of UTF-8 each
     begin = "/mnt/" + "\N{GREEK SMALL LETTER PI}" * 200
     paths = [f"{begin}/{end}" for end in ("a", "b")]
-    metrics = Metrics()
-    metrics.add(snapshot(1, tuple(mount(path, device=f"0:{n}") for n, path in enumerate(paths))))
+    metrics = of(snapshot(1, tuple(mount(p, device=f"0:{n}") for n, p in enumerate(paths))))
     directories = {dict(labels)["mount"] for name, labels in samples(metrics)
                    if name == "nfsrdma_mount_info"}  # fmt: skip
     assert len(directories) == 2
@@ -288,10 +275,8 @@ def crowd(count: int) -> tuple[Mount, ...]:
 
 
 def test_the_number_of_series_is_bounded() -> None:
-    free, metrics = Metrics(), Metrics(most=3000)
-    for number in range(3):
-        free.add(snapshot(number, crowd(200)))
-        metrics.add(snapshot(number, crowd(200)))
+    taken = [snapshot(number, crowd(200)) for number in range(3)]
+    free, metrics = of(*taken), of(*taken, most=3000)
     assert total(free) > 10_000
     assert total(metrics) <= 3000
     assert value(free, "nfsrdma_series_dropped_total") == 0
@@ -304,8 +289,7 @@ def test_the_number_of_series_is_bounded() -> None:
 
 
 def test_state_has_precedence_over_counters() -> None:
-    metrics = Metrics(most=7000)
-    metrics.add(snapshot(1, crowd(100)))
+    metrics = of(snapshot(1, crowd(100)), most=7000)
     sampled = samples(metrics)
     assert sum(name == "nfsrdma_mount_info" for name, _ in sampled) == 100
     assert sum(name == "nfsrdma_xprt_connected" for name, _ in sampled) == 100
@@ -314,8 +298,7 @@ def test_state_has_precedence_over_counters() -> None:
 
 
 def test_series_that_ended_make_room() -> None:
-    metrics = Metrics(most=400)
-    metrics.add(snapshot(1, crowd(5)))
+    metrics = of(snapshot(1, crowd(5)), most=400)
     assert value(metrics, "nfsrdma_series_dropped_total") > 0
     metrics.add(snapshot(2))
     before = value(metrics, "nfsrdma_series_dropped_total")
@@ -329,9 +312,8 @@ def test_series_that_ended_make_room() -> None:
 
 def test_a_hostile_server_makes_no_more_series_than_allowed() -> None:
     """Each event names another address, and each client another procedure."""
-    metrics = Metrics(most=1000)
-    for number in range(50):
-        metrics.add(serving(number, *(f"10.9.{number}.{n}" for n in range(50)), seconds=0.01))
+    many = ((number, [f"10.9.{number}.{n}" for n in range(50)]) for number in range(50))
+    metrics = of(*(serving(number, *peers, seconds=0.01) for number, peers in many), most=1000)
     assert total(metrics) <= 1000
 
 
@@ -348,20 +330,15 @@ def whole() -> Snapshot:
         1, xprts=(xprt(counters=counters, personality=personality()),), asked="tcp",
         ahead=Ahead({"used": 3}), waiting=(Waiting("READ", 7, "xprt_pending", 1, 1),),
     )  # fmt: skip
-    more = {
-        "server": served_threadless(),
-        "events": (Event(1, "stall", "/mnt", "x"),),
-        "missing": {"a": "b"},
-        "lost": {"rpcs": 2},
-    }
-    processors = full.processors.__class__(2, 1, 1, 1, full.processors.layers, True)
-    return snapshot(1, full.mounts, processors=processors, **more)
+    more = {"server": served_threadless(), "events": (Event(1, "stall", "/mnt", "x"),),
+            "missing": {"a": "b"}, "lost": {"rpcs": 2}}  # fmt: skip
+    return snapshot(1, full.mounts, processors=fresh_layers(full), **more)
 
 
 def exported(*collectors: str) -> set[str]:
     """The names of the metrics that these collectors export of a whole snapshot."""
-    metrics = Metrics(collectors, source=("/proc/self/mountinfo", "4026531841"))
-    metrics.add(whole())
+    source = ("/proc/self/mountinfo", "4026531841")
+    metrics = of(whole(), collectors=collectors, source=source)
     return set(re.findall(r"^# TYPE (\w+)", metrics.text()[0].decode(), re.MULTILINE))
 
 
@@ -392,8 +369,7 @@ def test_a_collector_that_is_off_needs_no_probes() -> None:
 
 def test_build_info_has_the_version_before_the_first_snapshot() -> None:
     ((name, labels),) = samples(Metrics())
-    assert name == "nfsrdma_build_info"
-    assert dict(labels)["version"] == __version__
+    assert (name, dict(labels)["version"]) == ("nfsrdma_build_info", __version__)
 
 
 @pytest.mark.parametrize("file", ["grafana-client.json", "grafana-server.json", "rules.yml"])
@@ -432,18 +408,14 @@ def test_the_rules_of_the_page_select_mounts_over_tcp() -> None:
     text = (MONITORING.parents[1] / "docs/how-to/rdma-in-use.md").read_text()
     (block,) = re.findall(r"```yaml\n(groups:.*?)```", text, re.DOTALL)
     rules = yaml.safe_load(block)["groups"][0]["rules"]
-    metrics = Metrics()
-    metrics.add(
-        snapshot(
-            mounts=(
-                mount(VOLUME, device="0:1", target="other:/x", transport="tcp"),
-                mount(VOLUME.replace("scratch", "fast"), device="0:2"),
-                mount("/home/anna", device="0:3", target="other:/home/anna", transport="tcp"),
-                mount("/mnt/data", device="0:4", transport="tcp"),
-                mount("/mnt/other", device="0:5", target="other:/y", transport="tcp"),
-            )
-        )
+    mounts = (
+        mount(VOLUME, device="0:1", target="other:/x", transport="tcp"),
+        mount(VOLUME.replace("scratch", "fast"), device="0:2"),
+        mount("/home/anna", device="0:3", target="other:/home/anna", transport="tcp"),
+        mount("/mnt/data", device="0:4", transport="tcp"),
+        mount("/mnt/other", device="0:5", target="other:/y", transport="tcp"),
     )
+    metrics = of(snapshot(mounts=mounts))
     assert {rule["alert"]: selected(rule["expr"], metrics) for rule in rules} == {
         "VolumeOverTcp": {"/mnt/data"},
         "PathOverTcp": {VOLUME, "/home/anna"},
@@ -501,11 +473,15 @@ def test_the_manifest_of_kubernetes_names_options_and_folders_that_exist() -> No
     assert "allowPrivilegeEscalation" not in security
 
 
-def test_mounts_of_the_manifest_are_read_only_as_far_as_kubernetes_permits() -> None:
-    """With a propagation, the API server refuses ``recursiveReadOnly``; the schema does not."""
+def mounts_of_the_manifest() -> dict[str, Any]:
     (document,) = yaml.safe_load_all((MONITORING / "daemonset.yml").read_text())
     (container,) = document["spec"]["template"]["spec"]["containers"]
-    mounts = {each["name"]: each for each in container["volumeMounts"]}
+    return {each["name"]: each for each in container["volumeMounts"]}
+
+
+def test_mounts_of_the_manifest_are_read_only_as_far_as_kubernetes_permits() -> None:
+    """With a propagation, the API server refuses ``recursiveReadOnly``; the schema does not."""
+    mounts = mounts_of_the_manifest()
     assert all(each["readOnly"] for each in mounts.values())
     for name in ("proc", "sys"):
         assert mounts[name]["recursiveReadOnly"] == "IfPossible"
@@ -515,9 +491,7 @@ def test_mounts_of_the_manifest_are_read_only_as_far_as_kubernetes_permits() -> 
 
 
 def test_the_page_has_the_mounts_of_the_manifest() -> None:
-    (document,) = yaml.safe_load_all((MONITORING / "daemonset.yml").read_text())
-    (container,) = document["spec"]["template"]["spec"]["containers"]
-    mounts = {each["name"]: each for each in container["volumeMounts"]}
+    mounts = mounts_of_the_manifest()
     text = (DOCS / "how-to/exporter.md").read_text()
     (block,) = re.findall(r"^```yaml\n(    containers:\n.*?)^```$", text, re.M | re.S)
     (shown,) = yaml.safe_load(block)["containers"]
@@ -553,8 +527,7 @@ def test_grafana_dashboards_are_complete(file: str) -> None:
     names = {each["name"] for each in board["templating"]["list"]}
     asked = set(re.findall(r"\$\{?([a-z]+)", json.dumps(board))) - {"__rate_interval"}
     assert asked <= names
-    ids = [panel["id"] for panel in board["panels"]]
-    assert len(set(ids)) == len(ids) > 5
-    places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board["panels"]]
-    assert len(set(places)) == len(places)
+    ids = {panel["id"] for panel in board["panels"]}
+    places = {(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board["panels"]}
+    assert len(ids) == len(places) == len(board["panels"]) > 5
     assert all(p["targets"] and p["title"] for p in board["panels"])

@@ -52,9 +52,7 @@ def drawn(taken: list[Snapshot], *keys: str, size: tuple[int, int] = (80, 24)) -
 def letters(svg: str) -> str:
     """Characters in a picture by textual, at their places."""
     texts = re.findall(
-        r'<text class="[^"]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>',
-        svg,
-        re.DOTALL,
+        r'<text class="[^"]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>', svg, re.DOTALL
     )
     rows: dict[float, dict[int, str]] = {}
     for x, y, part in texts:
@@ -87,13 +85,9 @@ def busy(number_: int) -> Snapshot:
 
 TAKEN = [busy(number_) for number_ in range(1, 9)]
 SCREENS = {
-    "overview": (),
-    "filtered": ("slash", "s", "c", "r", "enter"),
-    "detail": ("enter",),
-    "events": ("e",),
-    "paused": ("p", "s", "s"),
-    "host": ("h",),
-}
+    "overview": (), "filtered": ("slash", "s", "c", "r", "enter"), "detail": ("enter",),
+    "events": ("e",), "paused": ("p", "s", "s"), "host": ("h",),
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import sys
 import zlib
 from dataclasses import replace
 
-from unit.live.snapshots_made import mount, served, served_threadless, snapshot, xprt
+from unit.live.snapshots_made import SENDS, mount, served, served_threadless, snapshot, xprt
 
-from nfsrdma_tools.live.snapshot import Client, Credits
+from nfsrdma_tools.live.snapshot import Credits
 from nfsrdma_tools.live.top.screens import host_text
 from nfsrdma_tools.live.web.broadcast import Frame, History, Hub, frame, merged
 
@@ -22,14 +22,11 @@ def test_a_frame_has_the_figures_of_the_charts() -> None:
     assert (mount["read"], mount["rpcs"], mount["execute_ms"]) == (6553600, 105, 205)
     assert mount["phases"]["network_and_server"] == 190_000_000
     # slots 30 and 40 begin at 384 and 2048 units of 1024 ns
-    assert mount["times"] == {"9": 20, "12": 75, "15": 5}
-    assert mount["sizes"] == {"17": 100}
+    assert (mount["times"], mount["sizes"]) == ({"9": 20, "12": 75, "15": 5}, {"17": 100})
     assert figures["credits"] == {"3": {"granted": 64, "used": 3}}
-    assert figures["subjects"]["client:10.9.1.11"]["rpcs"] == 40
-    assert (
-        figures["subjects"]["server:"]["phases"]
-        == figures["subjects"]["client:10.9.1.11"]["phases"]
-    )
+    client = figures["subjects"]["client:10.9.1.11"]
+    assert client["rpcs"] == 40
+    assert client["phases"] == figures["subjects"]["server:"]["phases"]
 
 
 def test_a_frame_of_the_server_has_its_threadless_reads() -> None:
@@ -63,8 +60,7 @@ def test_all_credits_were_in_use_if_calls_waited() -> None:
 
 def test_a_merged_frame_has_the_sums() -> None:
     whole = merged([frame(snapshot(1)), frame(snapshot(2))])
-    assert whole["time"] == snapshot(2).time
-    assert whole["seconds"] == 2.0
+    assert (whole["time"], whole["seconds"]) == (snapshot(2).time, 2.0)
     assert whole["subjects"]["mount:/mnt"]["times"] == {"9": 40, "12": 150, "15": 10}
     assert whole["credits"]["3"]["granted"] == 64
 
@@ -78,9 +74,8 @@ def test_the_history_keeps_one_hour() -> None:
     assert frames[-1]["time"] - frames[0]["time"] <= 3610
     assert len(frames) < 1000
     inside = [f for f in frames if f["time"] > frames[-1]["time"] - 3500]
-    assert sum(f["subjects"]["mount:/mnt"]["rpcs"] for f in inside) == 105 * round(
-        sum(f["seconds"] for f in inside)
-    )
+    seconds = round(sum(f["seconds"] for f in inside))
+    assert sum(f["subjects"]["mount:/mnt"]["rpcs"] for f in inside) == 105 * seconds
 
 
 def many(number: int, mounts: int = 500) -> Frame:
@@ -167,18 +162,6 @@ def test_names_that_come_and_go_take_no_memory() -> None:
         hub._history.add(1.0, new)
     assert len(hub._history._busiest["mount:"]._activity) <= 4096
     assert len(json.loads(hub.past())["frames"][-1]["subjects"]) == 21
-
-
-SENDS = replace(
-    served(),
-    clients=(
-        Client(
-            *("10.0.0.1", "READ", {"calls": 40, "sends": 10}),
-            *(80_000, {"nfsd": 40_000, "send": 30_000}),
-        ),
-    ),
-)
-"""Replies to 40 Calls; the server requested the completion of 10 of them."""
 
 
 def test_a_clock_that_steps_back_does_not_make_the_history_longer() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.live.snapshots_made import mount, served, served_threadless, snapshot, xprt
+from unit.live.snapshots_made import SENDS, mount, served, served_threadless, snapshot, xprt
 
-from nfsrdma_tools.live.snapshot import Client, Personality, Snapshot
+from nfsrdma_tools.live.snapshot import Personality, Snapshot
 from nfsrdma_tools.live.snapshot_json import to_plain
 from nfsrdma_tools.live.web.broadcast import frame
 
@@ -36,18 +36,6 @@ def reasons(taken: Snapshot | None, who: str = "") -> dict[str, str]:
         "reasons.js", f"page.reasons({json.dumps(state)}, '10 minutes')"
     )
     return texts
-
-
-SENDS = replace(
-    served(),
-    clients=(
-        Client(
-            *("10.0.0.1", "READ", {"calls": 40, "sends": 10}),
-            *(80_000, {"nfsd": 40_000, "send": 30_000}),
-        ),
-    ),
-)
-"""Replies to 40 Calls; the server requested the completion of 10 of them."""
 
 
 def test_a_send_phase_is_a_mean_over_sends() -> None:

@@ -78,9 +78,8 @@ def basic(user: str, password: str) -> str:
 @pytest.fixture(scope="module")
 def protected() -> Iterator[Site]:
     """A server with a password and a token."""
-    running = Site(Access(TOKEN, USERS))
-    yield running
-    running.close()
+    with closing(Site(Access(TOKEN, USERS))) as running:
+        yield running
 
 
 def test_a_file_has_certificates_and_users(tmp_path: Path) -> None:
@@ -136,8 +135,7 @@ def test_an_invalid_file_is_an_error_that_names_the_key(
     file = written(tmp_path, text)
     with pytest.raises(UserError, match=message) as caught:
         web_config.read(file)
-    assert str(file) in str(caught.value)
-    assert "hunter2" not in str(caught.value)
+    assert str(file) in str(caught.value) and "hunter2" not in str(caught.value)
 
 
 def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
@@ -147,10 +145,8 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
         tls(tmp_path).context()
 
 
-LOOPBACK, EVERYWHERE = (
-    [parse_address("127.0.0.1:1"), parse_address("[::1]:1")],
-    [parse_address("127.0.0.1:1"), parse_address(":1")],
-)
+LOOPBACK = [parse_address("127.0.0.1:1"), parse_address("[::1]:1")]
+EVERYWHERE = [parse_address("127.0.0.1:1"), parse_address(":1")]
 
 
 def test_on_loopback_no_credentials_are_required() -> None:
@@ -180,8 +176,7 @@ def test_credentials_in_the_files_replace_the_generated_token(tmp_path: Path) ->
 def test_without_a_password_every_path_is_refused(protected: Site, path: str) -> None:
     status, head, body = protected.ask(path)
     assert status == 401
-    assert 'www-authenticate: Basic realm="nfsrdma"' in head
-    assert 'www-authenticate: Bearer realm="nfsrdma"' in head
+    assert re.findall(r'www-authenticate: (\w+) realm="nfsrdma"', head) == ["Basic", "Bearer"]
     assert b"nfsrdma_" not in body
 
 
@@ -211,67 +206,51 @@ def test_a_right_password_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> Non
         return real(password, hashed)
 
     monkeypatch.setattr(bcrypt, "checkpw", counting)
-    running = Site(Access("", USERS))
-    try:
+    with closing(Site(Access("", USERS))) as running:
         for given, status in ((PASSWORD, 200), (PASSWORD, 200), ("x", 401), ("x", 401)):
             answer = running.ask("/metrics", Authorization=basic("prometheus", given))
             assert answer[0] == status
         # an unknown user costs a check, too: the time gives no hint at existing users
         assert running.ask("/metrics", Authorization=basic("nobody", "x"))[0] == 401
-    finally:
-        running.close()
     assert checked == [PASSWORD.encode(), b"x", b"x", b"x"]
 
 
 def test_tls_serves_https_and_nothing_else(certificates: Path) -> None:
-    running = Site(tls=tls(certificates).context(), trust=trust(certificates))
-    try:
+    with closing(Site(tls=tls(certificates).context(), trust=trust(certificates))) as running:
         assert running.ask("/metrics", Host="localhost")[0] == 200
         running.trust = None
         with running.open(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n") as plain:
             assert b"200" not in all_of(plain)
-        stranger = ssl.create_default_context()
-        running.trust = stranger
+        running.trust = ssl.create_default_context()
         with pytest.raises(ssl.SSLCertVerificationError):
             running.open()
-    finally:
-        running.close()
 
 
 def test_the_cookie_of_a_token_is_secure_over_tls(certificates: Path) -> None:
-    running = Site(Access(TOKEN), tls=tls(certificates).context(), trust=trust(certificates))
-    try:
+    context = tls(certificates).context()
+    with closing(Site(Access(TOKEN), tls=context, trust=trust(certificates))) as running:
         status, head, _ = running.ask(f"/?token={TOKEN}")
-    finally:
-        running.close()
     assert status == 303
     assert re.search(r"set-cookie: .*; Secure", head)
 
 
 def test_a_client_without_a_required_certificate_is_refused(certificates: Path) -> None:
     required = tls(certificates, client_auth=ssl.CERT_REQUIRED, client_ca_file=certificates / CA)
-    running = Site(Access(certificate=True), tls=required.context())
-    try:
+    with closing(Site(Access(certificate=True), tls=required.context())) as running:
         running.trust = trust(certificates)
         # TLS 1.3 reports it to the client after the handshake
         with pytest.raises((ssl.SSLError, ConnectionError, IndexError)):
             running.ask("/metrics")
         running.trust = trust(certificates, "client")
         assert running.ask("/metrics", Host="10.9.1.1")[0] == 200
-    finally:
-        running.close()
 
 
 def test_a_handshake_that_never_ends_is_closed(
     certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Patient, "patience", 0.5)
-    running = Site(tls=tls(certificates).context())
-    try:
-        with running.open() as client:
-            assert all_of(client) == b""
-    finally:
-        running.close()
+    with closing(Site(tls=tls(certificates).context())) as running, running.open() as client:
+        assert all_of(client) == b""
 
 
 def test_the_exporter_serves_metrics_with_tls_and_password(certificates: Path) -> None:
