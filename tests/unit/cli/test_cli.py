@@ -195,8 +195,7 @@ def test_an_error_is_one_line_and_a_status_without_a_traceback(
     done = nfsrdma(*words, cwd=tmp_path)
     assert done.returncode == status
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("nfsrdma: ")
-    assert message in done.stderr
+    assert done.stderr.startswith("nfsrdma: ") and message in done.stderr
 
 
 @pytest.mark.parametrize(("before", "ended"), [(signal.SIG_IGN, False), (signal.SIG_DFL, True)])
@@ -237,8 +236,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
 )
 def test_a_command_has_one_name(words: tuple[str, ...], tmp_path: Path) -> None:
     done = nfsrdma(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "No such" in done.stderr
+    assert (done.returncode, "No such" in done.stderr) == (2, True), done
 
 
 def test_a_sweep_that_resumes_takes_no_new_plan(tmp_path: Path) -> None:
@@ -496,8 +494,7 @@ def test_a_closed_standard_input_is_an_error_of_one_line() -> None:
 @pytest.mark.parametrize("names", [[""], ["", "log"]])
 def test_a_log_without_a_name_is_wrong_usage(names: list[str]) -> None:
     run = ended("explain", *names, stdout=subprocess.PIPE)
-    assert run.returncode == 2
-    assert "the name of a log is empty" in run.stderr
+    assert (run.returncode, "the name of a log is empty" in run.stderr) == (2, True), run
     assert not run.stdout
 
 

@@ -262,8 +262,7 @@ def test_what_is_no_bundle_is_one_line(tmp_path: Path) -> None:
     for path in (tmp_path / "text", tmp_path / "none"):
         with pytest.raises(UserError) as raised, recorded.opened(path):
             pass
-        assert str(path) in raised.value.message
-        assert "\n" not in raised.value.message
+        assert str(path) in raised.value.message and "\n" not in raised.value.message
 
 
 def test_documents_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -377,8 +376,7 @@ def test_a_cut_line_of_a_link_says_nothing_about_the_cable(
         assert not rdma_links.fault(machine)
     assert not [finding for finding in findings if finding.status in ("error", "warning")]
     (doubt,) = (finding for finding in findings if finding.status == "unknown")
-    assert doubt.name == "link siw0/1"
-    assert "the line of siw0/1" in doubt.found
+    assert (doubt.name, "the line of siw0/1" in doubt.found) == ("link siw0/1", True), doubt
 
 
 def test_a_route_is_not_wrong_because_the_line_of_its_link_is_cut(tmp_path: Path) -> None:
@@ -388,8 +386,7 @@ def test_a_route_is_not_wrong_because_the_line_of_its_link_is_cut(tmp_path: Path
     (tmp_path / "ip-link.txt").write_text('[{"ifname":"e1","link_type":"ether","mtu":1500}]')
     with recorded.opened(tmp_path) as machine:
         (route,) = (finding for finding in examine(machine) if finding.name.startswith("route"))
-    assert route.status == "unknown"
-    assert "the line of siw0/1" in route.found
+    assert (route.status, "the line of siw0/1" in route.found) == ("unknown", True), route
 
 
 def test_a_large_fstab_is_judged_in_part_and_says_so(tmp_path: Path) -> None:
@@ -402,8 +399,7 @@ def test_a_large_fstab_is_judged_in_part_and_says_so(tmp_path: Path) -> None:
         (tmp_path / "fstab").write_text(text)
         with recorded.opened(tmp_path) as machine:
             findings = list(mount_definitions.requested(machine))
-        assert findings[0].name == "fstab"
-        assert findings[0].status == "unknown"
+        assert (findings[0].name, findings[0].status) == ("fstab", "unknown")
         assert "the end of /etc/fstab is not judged: it has more than 10000" in findings[0].found
         assert findings[1].name == "fstab /srv/0"
         assert len(findings) <= 10_001
@@ -548,8 +544,7 @@ def test_a_document_of_another_form_is_named_in_plain_words(
 ) -> None:
     (tmp_path / name).write_text(json.dumps(document))
     text = error_of(tmp_path)
-    assert text.startswith(f"{name} of the bundle is invalid: ")
-    assert reason in text
+    assert text.startswith(f"{name} of the bundle is invalid: ") and reason in text
     assert not any(word in text for word in ("Error", "NoneType", "iterable", "codec", "\n"))
 
 

@@ -143,9 +143,7 @@ def test_a_cpu_that_comes_online_adds_no_days(tmp_path: Path) -> None:
         difference(snapshot(machine), before),
         difference(before, CpuCounters(0, snapshot(machine).idle_ns, snapshot(machine).task_ns)),
     ):
-        assert spent.cpus == 1
-        assert spent.busy_ns == spent.wall_ns
-        assert spent.task_ns == 0
+        assert (spent.cpus, spent.busy_ns, spent.task_ns) == (1, spent.wall_ns, 0)
 
 
 def test_idle_ticks_are_read_by_cpu(tmp_path: Path) -> None:

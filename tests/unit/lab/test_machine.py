@@ -26,8 +26,7 @@ def _argv(hardware: Hardware) -> str:
 
 def test_the_instruction_clock_has_one_processor_and_counts_copies_by_8_bytes() -> None:
     argv = _argv(Hardware("6.12", "instructions", "tcg", 1, 1024))
-    assert "-icount shift=0,sleep=off" in argv
-    assert "thread=single" in argv
+    assert "-icount shift=0,sleep=off" in argv and "thread=single" in argv
     assert "-cpu max,erms=off,fsrm=off -smp 1" in argv
 
 
@@ -37,16 +36,13 @@ def test_a_machine_dies_with_its_parent_and_listens_on_loopback_only(
     # whose QEMU is the system's, whatever this host's cache has
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     argv = _argv(Hardware("6.12", "wall", "tcg", 2, 1024))
-    assert argv.startswith("setpriv --pdeathsig KILL qemu-system-x86_64")
-    assert "-no-reboot" in argv
-    assert "hostfwd=tcp:127.0.0.1:0-:22" in argv
-    assert "icount" not in argv
+    assert argv.startswith("setpriv --pdeathsig KILL qemu-system-x86_64") and "-no-reboot" in argv
+    assert "hostfwd=tcp:127.0.0.1:0-:22" in argv and "icount" not in argv
 
 
 def test_an_emulated_processor_copies_8_bytes_at_a_time_on_each_clock() -> None:
     argv = _argv(Hardware("6.12", "wall", "tcg", 2, 1024))
-    assert "thread=multi" in argv
-    assert "-cpu max,erms=off,fsrm=off -smp 2" in argv
+    assert "thread=multi" in argv and "-cpu max,erms=off,fsrm=off -smp 2" in argv
 
 
 def test_a_machine_of_another_architecture_is_emulated_by_its_own_program(
@@ -54,8 +50,7 @@ def test_a_machine_of_another_architecture_is_emulated_by_its_own_program(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     argv = _argv(Hardware("6.12-arm64-16k", "wall", "tcg", 2, 1024))
-    assert "qemu-system-aarch64 -name n -machine virt " in argv
-    assert "-cpu cortex-a76 -smp 2" in argv
+    assert "qemu-system-aarch64 -name n -machine virt " in argv and "-cpu cortex-a76 -smp 2" in argv
     assert "-append console=ttyAMA0 " in argv
     # /dev/kvm is for this host's architecture
     monkeypatch.setattr("os.access", lambda *_: True)
@@ -68,8 +63,7 @@ def test_arguments_of_the_kernel_end_its_command_line() -> None:
         Kernel("6.12", Path("/k")), Path("/l"), Path("/d/n"), "n",
     )  # fmt: skip
     line = argv[argv.index("-append") + 1]
-    assert line.endswith(" init_on_alloc=0 quiet")
-    assert line.startswith("console=ttyS0 ")
+    assert line.endswith(" init_on_alloc=0 quiet") and line.startswith("console=ttyS0 ")
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,5 @@ def test_a_directory_of_another_user_is_refused(host: Path, folder: str) -> None
     os.chown(host / folder, 1000, 1000)
     result = sweep(host)
     os.chown(host, 0, 0)
-    assert "expected owner root" in result["msg"]
-    assert "found uid 1000" in result["msg"]
+    assert "expected owner root" in result["msg"] and "found uid 1000" in result["msg"]
     assert not (host / "ran").exists()

@@ -121,8 +121,7 @@ def test_the_common_choice_may_be_slower_on_a_host(tmp_path: Path) -> None:
     assert [(h.name, h.best.cell.rsize, h.loss) for h in group.hosts] == [
         ("a", 131072, 0.0), ("b", 8192, 0.25),
     ]  # fmt: skip
-    assert group.round_means == ()
-    assert group.unsynchronised == ("a", "b")
+    assert (group.round_means, group.unsynchronised) == ((), ("a", "b"))
     report = build.build(tmp_path / "all.db", tmp_path / "out")
     assert "No two hosts" in " ".join(page(report).texts)
 

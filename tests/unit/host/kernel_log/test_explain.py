@@ -403,8 +403,7 @@ def test_a_server_that_answers_again_is_information() -> None:
     severities = {row.subject: row for row in explain(lines) if "not" in row.name}
     assert severities["a"].severity == "information"
     assert (severities["a"].doubt, severities["a"].next_step) == ("", "")
-    assert severities["b"].severity == "warning"
-    assert severities["b"].next_step == "nfsrdma doctor b"
+    assert (severities["b"].severity, severities["b"].next_step) == ("warning", "nfsrdma doctor b")
     # and is a warning again afterwards
     again = explain([*lines, "[    4.000000] nfs: server a not responding, still trying"])
     assert {row.subject for row in again if row.severity == "warning"} == {"a", "b"}
@@ -638,8 +637,7 @@ def test_doctor_shows_the_three_most_severe() -> None:
     )
     findings = list(kernel.judge_log(explained))
     assert [row.status for row in findings] == ["warning"] * 3
-    assert "open file lost" in findings[0].found
-    assert "locks lost" in findings[1].found
+    assert "open file lost" in findings[0].found and "locks lost" in findings[1].found
     assert all(row.remedy and row.expected for row in findings)
 
 
@@ -729,8 +727,7 @@ def test_a_time_hides_no_name_from_an_anonymized_bundle(line: str, hidden: str) 
     kept = anonymous(f"{line}\n")
     assert [row.name for row in explain([line])] == ["server responds again"]
     assert [row.name for row in explain(kept.split("\n"))] == ["server responds again"]
-    assert hidden not in kept
-    assert "store7" not in kept
+    assert hidden not in kept and "store7" not in kept
 
 
 def test_doctor_says_that_a_message_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,7 @@ def test_the_lines_of_a_record_are_in_its_log(entry: dict[str, Any]) -> None:
         lines[number - 1] for number in range(first, last + 1) if number not in entry["foreign"]
     )
     name, _, pid = entry["process"].rpartition(" ")
-    assert name in own
-    assert pid in own
+    assert name in own and pid in own
 
 
 def test_the_table_of_faults_is_that_of_the_package() -> None:

@@ -66,8 +66,7 @@ def test_what_was_installed_is_remembered(lib: Path) -> None:
 def test_the_way_back_ends_where_the_way_in_began(monkeypatch: pytest.MonkeyPatch) -> None:
     key = tuple(map(str, module_install._DKMS_KEY))
     steps = [str(x) for x in module_install._way_back(Installed("0.1.0", ("/var/lib/x", *key)))]
-    assert "/var/lib/x" in steps[0]
-    assert "modprobe.d/nfsrdma.conf" in steps[-1]
+    assert "/var/lib/x" in steps[0] and "modprobe.d/nfsrdma.conf" in steps[-1]
     kept = module_install._way_back(
         Installed("0.1.0", ("/var/lib/x", *key)), module_install._DKMS_KEY
     )

@@ -131,8 +131,7 @@ def test_every_name_survives_the_escapes(name: str) -> None:
         return
     assert unescape(escape(name)) == name
     (entry,) = parse(line(f"/mnt/{name}", source=f"server:/{name}"))
-    assert entry.directory == Path(f"/mnt/{name}")
-    assert entry.source == f"server:/{name}"
+    assert (entry.directory, entry.source) == (Path(f"/mnt/{name}"), f"server:/{name}")
 
 
 @settings(deadline=None)

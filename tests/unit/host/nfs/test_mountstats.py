@@ -102,11 +102,9 @@ def test_one_connection_per_nconnect(mounts: dict[str, MountStats]) -> None:
 def test_rdma_columns_are_in_their_places(mounts: dict[str, MountStats]) -> None:
     (xprt,) = mounts["/mnt/a"].xprts
     # one write chunk per READ, one read chunk per WRITE; data goes in no other way
-    assert xprt.counters["write_chunk_count"] == 23
-    assert xprt.counters["read_chunk_count"] == 5
+    assert (xprt.counters["write_chunk_count"], xprt.counters["read_chunk_count"]) == (23, 5)
     assert 23 * BLOCK <= xprt.counters["total_rdma_reply"] < 24 * BLOCK
-    assert xprt.counters["sends"] == xprt.counters["recvs"]
-    assert xprt.counters["connect_count"] == 1
+    assert (xprt.counters["sends"], xprt.counters["connect_count"]) == (xprt.counters["recvs"], 1)
     assert xprt.counters["mrs_allocated"] == 11
     assert len(xprt.counters) == 27
     four = mounts["/mnt/c d"].xprts
@@ -127,8 +125,7 @@ def test_tcp_columns_are_in_their_places(mounts: dict[str, MountStats]) -> None:
 
 
 def test_options_and_age(mounts: dict[str, MountStats]) -> None:
-    assert mounts["/mnt/a"].options["proto"] == "rdma"
-    assert mounts["/mnt/a"].options["vers"] == "4.2"
+    assert (mounts["/mnt/a"].options["proto"], mounts["/mnt/a"].options["vers"]) == ("rdma", "4.2")
     assert mounts["/mnt/b"].options["nconnect"] == "4"
     assert all(0 <= stats.age_s < 60 for stats in mounts.values())
 
