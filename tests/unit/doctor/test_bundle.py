@@ -20,6 +20,8 @@ import pytest
 from field_archive import Unpacked
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.doctor.bundles_made import read_back
+from unit.files_made import write, write_all
 
 from nfsrdma_tools.cli import collect as command
 from nfsrdma_tools.command import Result
@@ -54,18 +56,14 @@ MOUNT = (
 
 def test_this_host_is_judged_the_same_by_its_bundle(tmp_path: Path) -> None:
     bundle = bundles.collect()
-    file = tmp_path / "bundle.tar.gz"
-    file.write_bytes(bundle.archive())
     here = examine(Machine())
-    with recorded.opened(file) as machine:
+    with read_back(bundle, tmp_path) as machine:
         there = examine(machine)
     assert there == here
 
 
 def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
-    device = tmp_path / "sys/devices/pci0/net/e0"
-    device.mkdir(parents=True)
-    (device / "mtu").write_text("9000\n")
+    write(tmp_path, "sys/devices/pci0/net/e0/mtu", "9000\n")
     (tmp_path / "sys/class/net").mkdir(parents=True)
     (tmp_path / "sys/class/net/e0").symlink_to("../../devices/pci0/net/e0")
     (tmp_path / "etc").mkdir()
@@ -80,9 +78,7 @@ def test_a_bundle_has_files_and_the_links_to_them(tmp_path: Path) -> None:
         "sys/devices/pci0/net/e0/mtu": b"9000\n",
     }
     assert bundle.links == {"sys/class/net/e0": "../../devices/pci0/net/e0"}
-    file = tmp_path / "bundle"
-    file.write_bytes(bundle.archive())
-    with recorded.opened(file) as machine:
+    with read_back(bundle, tmp_path) as machine:
         assert machine.read("sys/class/net/e0/mtu") == "9000\n"
 
 
@@ -155,8 +151,7 @@ def test_units_of_other_filesystems_are_left_out(tmp_path: Path) -> None:
         (folder / f"{name}.mount").write_text(text)
         (folder / f"remote-fs.target.wants/{name}.mount").symlink_to(f"../{name}.mount")
     (folder / "c.mount").symlink_to("/dev/null")
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/mountinfo").write_text(MOUNT)
+    write(tmp_path, "proc/self/mountinfo", MOUNT)
     (tmp_path / "etc/fstab").write_text("server:/c /payroll/c nfs noauto 0 0\n")
     (tmp_path / "payroll").symlink_to("data/payroll")
     bundle = bundles.collect(machine=Machine(tmp_path))
@@ -289,9 +284,7 @@ def test_pending_rpcs_are_recorded_and_without_addresses(tmp_path: Path) -> None
     )
     made.notes.addresses["filer7"] = ["10.7.7.7"]
     for bundle in (made, anonymized(made)):
-        file = tmp_path / "bundle"
-        file.write_bytes(bundle.archive())
-        with recorded.opened(file) as machine:
+        with read_back(bundle, tmp_path) as machine:
             assert machine.nfsd_status() == bundle.notes.nfsd
             (address,) = machine.addresses(next(iter(bundle.notes.addresses)))
             pending = machine.nfsd_status().pending
@@ -417,9 +410,7 @@ def test_no_name_of_the_host_is_left(tmp_path: Path) -> None:
     for word in (b"filer7", b"corp", b"secret", b"budget", b"client9", b"10.20.30", b"0a141e01"):
         assert word not in everything, word
     # one word for each, wherever it stands
-    file = tmp_path / "bundle"
-    file.write_bytes(changed.archive())
-    with recorded.opened(file) as machine:
+    with read_back(changed, tmp_path) as machine:
         info = machine.read("proc/self/mountinfo")
         host = re.search(r"nfs4 (\S+):", info)
         address = re.search(r",addr=(\S+)", info)
@@ -478,9 +469,7 @@ def test_names_in_unusual_places_are_replaced(tmp_path: Path) -> None:
     assert [word for word in words if word in everything] == []
     shown = changed.notes.programs[link]
     assert shown and json.loads(shown.stdout) == [{"ifname": "eth0", "mtu": 1500}]
-    file = tmp_path / "bundle"
-    file.write_bytes(changed.archive())
-    with recorded.opened(file) as machine:
+    with read_back(changed, tmp_path) as machine:
         mounted = mounts.mounts(machine)
         assert [mount.transport for mount in mounted].count("tcp") == 3
         # a host that is called nfs, as the type of the filesystem is
@@ -624,9 +613,7 @@ def test_a_bundle_has_what_routes_need(
         here = routes_of(machine)
         bundle = bundles.collect(machine=Machine(machine.root))
         bundle.notes = machine.recording
-    file = tmp_path / "bundle"
-    file.write_bytes(changed(bundle).archive())
-    with recorded.opened(file) as machine:
+    with read_back(changed(bundle), tmp_path) as machine:
         assert routes_of(machine) == here
     assert len(here) > 2
 
@@ -662,8 +649,7 @@ def large(count: int) -> str:
 
 
 def test_a_long_list_is_filtered_before_it_is_cut(tmp_path: Path) -> None:
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/mountinfo").write_text(large(1500))
+    write(tmp_path, "proc/self/mountinfo", large(1500))
     made = bundles.collect(machine=Machine(tmp_path))
     assert made.files["proc/self/mountinfo"] == MOUNT.encode()
     assert [entry for entry in made.left_out if entry.why == CUT] == []
@@ -673,20 +659,15 @@ def test_what_was_cut_is_listed_and_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "host"
-    (root / "proc/self").mkdir(parents=True)
-    (root / "etc").mkdir()
-    (root / "proc/sys/kernel").mkdir(parents=True)
-    (root / "proc/sys/kernel/osrelease").write_text("6.12.0\n")
-    (root / "proc/self/mountinfo").write_text(MOUNT + MOUNT.replace("secret", "other"))
-    (root / "etc/fstab").write_text("filer7:/x /srv/other\\040vm nfs proto=rdma 0 0\n")
+    write(root, "proc/sys/kernel/osrelease", "6.12.0\n")
+    write(root, "proc/self/mountinfo", MOUNT + MOUNT.replace("secret", "other"))
+    write(root, "etc/fstab", "filer7:/x /srv/other\\040vm nfs proto=rdma 0 0\n")
     monkeypatch.setattr(bundles, "_MOST_KEPT", len(MOUNT) + 20)
     made = bundles.collect(machine=Machine(root))
     assert made.files["proc/self/mountinfo"] == MOUNT.encode()
     assert LeftOut("/proc/self/mountinfo", CUT) in made.left_out
     for bundle in (made, anonymized(made)):
-        file = tmp_path / "bundle"
-        file.write_bytes(bundle.archive())
-        with recorded.opened(file) as machine:
+        with read_back(bundle, tmp_path) as machine:
             findings = [row for row in examine(machine) if row.name.startswith("fstab /srv")]
         assert [row.status for row in findings] == ["unknown"]
 
@@ -752,15 +733,11 @@ def test_a_device_has_one_name_in_files_and_programs(name: str) -> None:
 
 def test_is_own_is_the_same_from_a_bundle_by_the_name_of_the_host(tmp_path: Path) -> None:
     host = tmp_path / "host"
-    for name, text in (("proc/sys/kernel/hostname", "payroll7\n"), ("etc/hosts", ""),
-                       ("etc/fstab", "payroll7:/srv /mnt nfs rdma 0 0\n")):  # fmt: skip
-        (host / name).parent.mkdir(parents=True, exist_ok=True)
-        (host / name).write_text(text)
+    fstab = "payroll7:/srv /mnt nfs rdma 0 0\n"
+    write_all(host, {"proc/sys/kernel/hostname": "payroll7\n", "etc/hosts": "", "etc/fstab": fstab})
     made = bundles.collect(machine=Machine(host))
-    for number, bundle in enumerate((made, anonymized(made))):
-        file = tmp_path / f"{number}.tar.gz"
-        file.write_bytes(bundle.archive())
-        with recorded.opened(file) as machine:
+    for bundle in (made, anonymized(made)):
+        with read_back(bundle, tmp_path) as machine:
             ((name, _),) = servers.requested_over_rdma(machine)
             assert servers.is_own(machine, name)
     assert "payroll" not in repr(bundle)

@@ -12,14 +12,13 @@ import os
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 from field_archive import CASES, Unpacked
+from unit.doctor.bundles_made import read_back
 from unit.doctor.hosts_made import KINDS, Host, forms
 
 from nfsrdma_tools.command import Result
@@ -46,13 +45,6 @@ def bundle_of(folder: Path) -> Bundle:
         made.notes = machine.recording
         made.notes.programs = dict(map(bundles._shortened, made.notes.programs.items()))
         return made
-
-
-@contextmanager
-def read(made: Bundle, file: Path) -> Iterator[Machine]:
-    file.write_bytes(made.archive())
-    with recorded.opened(file) as machine:
-        yield machine
 
 
 def everything(made: Bundle) -> str:
@@ -108,9 +100,9 @@ def test_verdicts_of_withheld_values_have_the_same_texts(seed: int, tmp_path: Pa
     host = Host(seed, tmp_path / "host")
     host.make()
     made = bundle_of(host.root)
-    with read(made, tmp_path / "plain") as machine:
+    with read_back(made, tmp_path) as machine:
         expected = examine(machine)
-    with read(anonymized(made), tmp_path / "anonymous") as machine:
+    with read_back(anonymized(made), tmp_path) as machine:
         anonymous = examine(machine)
     # findings of the kernel log quote the time of a line, which here may be any text
     texts = [
@@ -130,9 +122,9 @@ def test_no_canary_leaves_and_the_answers_stay(seed: int, tmp_path: Path) -> Non
     left = [(where, canary) for canary, where in host.canaries.items()
             if any(form in text for form in forms(canary))]  # fmt: skip
     assert left == []
-    with read(made, tmp_path / "plain") as machine:
+    with read_back(made, tmp_path) as machine:
         expected = answers(machine)
-    with read(changed, tmp_path / "anonymous") as machine:
+    with read_back(changed, tmp_path) as machine:
         assert answers(machine) == expected
     assert sum(changed.withheld.values()) > 0
 
@@ -163,12 +155,12 @@ def test_a_host_of_the_field_has_the_same_answers(
 ) -> None:
     made = bundle_of(field(case))
     try:
-        with read(made, tmp_path / "plain") as machine:
+        with read_back(made, tmp_path) as machine:
             expected = answers(machine)
     except UserError:
         # a recording without mountinfo
         return
-    with read(anonymized(made), tmp_path / "anonymous") as machine:
+    with read_back(anonymized(made), tmp_path) as machine:
         assert answers(machine) == expected
 
 

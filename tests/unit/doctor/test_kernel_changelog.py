@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from unit.doctor.bundles_made import read_back
+from unit.files_made import write, write_all
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.command import run
-from nfsrdma_tools.doctor import bundle, kernel_changelog, recorded
+from nfsrdma_tools.doctor import bundle, kernel_changelog
 from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.doctor.checks.kernel import known_faults
 from nfsrdma_tools.doctor.finding import Finding
@@ -72,10 +74,7 @@ def host(
         "proc/version": VERSION.format(version).encode(),
         name or f"usr/share/doc/linux-image-{RELEASE}/changelog.Debian.gz": data,
     }
-    for file, content in files.items():
-        path = root / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    write_all(root, files)
     return Machine(root)
 
 
@@ -313,12 +312,8 @@ RED_HAT = "5.14.0-570.26.1.el9_6.x86_64"
 
 def red_hat(root: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A host of Red Hat that passes for this one."""
-    for name, text in {
-        "proc/sys/kernel/osrelease": f"{RED_HAT}\n",
-        f"lib/modules/{RED_HAT}/vmlinuz": "",
-    }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+    write(root, "proc/sys/kernel/osrelease", f"{RED_HAT}\n")
+    write(root, f"lib/modules/{RED_HAT}/vmlinuz", "")
     monkeypatch.setattr(Machine, "live", True)
     return Machine(root)
 
@@ -445,9 +440,7 @@ def test_a_bundle_answers_as_its_host_does(withheld: bool, tmp_path: Path) -> No
     assert "example.org" not in kept and "some other change" not in kept
     if withheld:
         made = anonymized(made)
-    file = tmp_path / "bundle.tar.gz"
-    file.write_bytes(made.archive())
-    with recorded.opened(file) as other:
+    with read_back(made, tmp_path) as other:
         for fault in FAULTS:
             commit = commit_of(fault.commit)
             here, there = has(machine, commit), has(other, commit)
@@ -469,9 +462,7 @@ def test_a_bundle_has_what_rpm_prints_about_known_faults(
     made.files["proc/sys/kernel/osrelease"] = f"{RED_HAT}\n".encode()
     here = has(machine, commit_of(RESET))
     monkeypatch.undo()
-    file = tmp_path / "bundle.tar.gz"
-    file.write_bytes((anonymized(made) if withheld else made).archive())
-    with recorded.opened(file) as other:
+    with read_back(anonymized(made) if withheld else made, tmp_path) as other:
         there = has(other, commit_of(RESET))
         assert has(other, commit_of("7b6275c80a0c")).status == "not listed"
     assert (here.status, here.source) == (there.status, there.source) == ("has", here.source)
@@ -507,9 +498,7 @@ def test_doctor_lists_no_fault_whose_fix_the_changelog_has(tmp_path: Path) -> No
     # a bundle has these entries
     kept = bundle.collect(machine=Machine(tmp_path))
     for known in (kept, anonymized(kept)):
-        file = tmp_path / "bundle"
-        file.write_bytes(known.archive())
-        with recorded.opened(file) as other:
+        with read_back(known, tmp_path) as other:
             assert judged(other).found == finding.found
 
     # each fault: none is left

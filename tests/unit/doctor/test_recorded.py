@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from field_archive import CASES, FIELD, Unpacked, expected_of
+from unit.files_made import write, write_all
 
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.doctor import recorded
@@ -189,8 +190,7 @@ def test_no_file_of_this_host_is_read_through_a_link(
 ) -> None:
     if form == "folder":
         source = tmp_path / "source"
-        (source / "etc").mkdir(parents=True)
-        (source / "etc/hosts").write_text("")
+        write(source, "etc/hosts", "")
         (source / "etc/up").symlink_to(".")
         (source / "etc/fstab").symlink_to(target)
     else:
@@ -223,13 +223,11 @@ def test_no_member_of_an_archive_is_written_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_link_within_the_files_leads_where_it_led(tmp_path: Path) -> None:
-    (tmp_path / "sys/devices/0/net/e0").mkdir(parents=True)
-    (tmp_path / "sys/devices/0/net/e0/mtu").write_text("9000\n")
+    write(tmp_path, "sys/devices/0/net/e0/mtu", "9000\n")
     (tmp_path / "sys/class/net").mkdir(parents=True)
     (tmp_path / "sys/class/net/e0").symlink_to("../../devices/0/net/e0")
     (tmp_path / "lib").symlink_to("/usr/lib")
-    (tmp_path / "usr/lib").mkdir(parents=True)
-    (tmp_path / "usr/lib/os-release").write_text("ID=x\n")
+    write(tmp_path, "usr/lib/os-release", "ID=x\n")
     os.mkfifo(tmp_path / "fifo")
     with recorded.opened(tmp_path) as machine:
         assert machine.read("sys/class/net/e0/mtu") == "9000\n"
@@ -426,9 +424,7 @@ def test_a_mount_is_not_undefined_because_fstab_is_large(tmp_path: Path) -> None
         "proc/self/mountinfo": "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + mount,
         "etc/fstab": "#\n" * 10_000 + "a:/b /srv nfs proto=rdma 0 0\n",
     }
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text(text)
+    write_all(tmp_path, texts)
     (finding,) = reboot_mounts.mounts(Machine(tmp_path))
     assert finding.status == "unknown"
     assert "the end of /etc/fstab is not judged" in finding.found
@@ -494,8 +490,7 @@ def test_a_pasted_file_that_cannot_be_read_is_named(
 
 
 def test_a_pasted_file_behind_the_given_one_is_not_missed(tmp_path: Path) -> None:
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/fstab").write_text("")
+    write(tmp_path, "etc/fstab", "")
     os.mkfifo(tmp_path / "fstab")
     with recorded.opened(tmp_path) as machine:
         assert not any("FIFO" in finding.found for finding in examine(machine))
@@ -573,8 +568,7 @@ def error_of(bundle: Path) -> str:
 
 def test_no_text_of_a_bundle_leads_out_of_it(tmp_path: Path) -> None:
     inside, outside = tmp_path / "bundle", tmp_path / "outside"
-    (outside / "build").mkdir(parents=True)
-    (outside / "build/Makefile").write_text("")
+    write(outside, "build/Makefile", "")
     (outside / "read_ahead_kb").write_text("128\n")
     up = f"{'../' * 20}{outside.relative_to('/')}"
     entry = f"61 1 {up} / /srv rw - nfs4 a:/b rw,vers=4.2,rsize=4096,proto=rdma"
@@ -585,9 +579,7 @@ def test_no_text_of_a_bundle_leads_out_of_it(tmp_path: Path) -> None:
         "lib/modules/x": "",
         "sys/class/bdi/x": "",
     }
-    for name, text in files.items():
-        (inside / name).parent.mkdir(parents=True, exist_ok=True)
-        (inside / name).write_text(text)
+    write_all(inside, files)
     with recorded.opened(inside) as machine:
         findings = {finding.name: finding for finding in examine(machine)}
     for name in ("headers", "read-ahead"):
@@ -597,8 +589,7 @@ def test_no_text_of_a_bundle_leads_out_of_it(tmp_path: Path) -> None:
 
 
 def test_a_packed_configuration_is_not_unpacked_without_end(tmp_path: Path) -> None:
-    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.12.0\n")
+    write(tmp_path, "proc/sys/kernel/osrelease", "6.12.0\n")
     config = b"CONFIG_SUNRPC_XPRT_RDMA=m\n" + bytes(64 << 20)
     (tmp_path / "proc/config.gz").write_bytes(gzip.compress(config, 1))
     machine = Machine(tmp_path, recording=Recording())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from unit.files_made import write_all
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.doctor import checks
@@ -30,10 +31,7 @@ BY_COMMIT = {fault.commit: fault for fault in FAULTS}
 def host(root: Path, release: str, **files: str) -> Path:
     named = {"proc/sys/kernel/osrelease": f"{release}\n"}
     named |= {f"proc/{name}": text for name, text in files.items()}
-    for name, text in named.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_all(root, named)
     return root
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
+from unit.files_made import write, write_all
 
 from nfsrdma_tools.cli import explain as command
 from nfsrdma_tools.errors import UsageError, UserError
@@ -81,9 +82,7 @@ def test_the_files_of_a_container_do_not_name_the_kernel(tmp_path: Path) -> None
         "proc/sys/kernel/osrelease": "5.3.18-57-default\n",
         "etc/os-release": 'NAME="openSUSE Tumbleweed"\nID="opensuse-tumbleweed"\n',
     }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_all(tmp_path, files)
     assert kernel_of(Machine(tmp_path)).by == "openSUSE Tumbleweed"
     (tmp_path / ".dockerenv").touch()
     assert not kernel_of(Machine(tmp_path)).certain
@@ -171,9 +170,7 @@ def test_a_long_or_strange_text_proves_nothing(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("sys/kernel/osrelease", "version", "version_signature"):
-        path = tmp_path / "proc" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode(errors="surrogateescape"))
+        write(tmp_path / "proc", name, text)
     assert not kernel_of(Machine(tmp_path)).certain
     for source in (text, str(tmp_path)):
         try:

@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import pytest
+from unit.files_made import write
 
 from nfsrdma_tools.doctor.checks import kernel, nfs_mounts, probe_requirements
 from nfsrdma_tools.errors import UserError
@@ -63,10 +64,8 @@ SYSTEMS = {
 
 @pytest.fixture(params=SYSTEMS)
 def system(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Machine, tuple[str, ...]]:
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/os-release").write_text(request.param)
-    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/osrelease").write_text(RELEASE)
+    write(tmp_path, "etc/os-release", request.param)
+    write(tmp_path, "proc/sys/kernel/osrelease", RELEASE)
     return Machine(tmp_path), SYSTEMS[request.param]
 
 
@@ -94,8 +93,7 @@ def test_doctor_names_them(
 
 def test_an_unknown_system_gets_a_remedy_without_package(tmp_path: Path) -> None:
     assert packages.install("headers", "R", Machine(tmp_path)) == "install the headers of kernel R"
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/os-release").write_text("ID=plan9\n")
+    write(tmp_path, "etc/os-release", "ID=plan9\n")
     assert packages.install("bcc", machine=Machine(tmp_path)) == "install BCC's Python module"
 
 
@@ -114,8 +112,7 @@ def test_an_unknown_system_gets_a_remedy_without_package(tmp_path: Path) -> None
 def test_no_package_of_a_kernel_that_debian_did_not_build(
     tmp_path: Path, release: str, by_debian: bool
 ) -> None:
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/os-release").write_text("ID=debian\n")
+    write(tmp_path, "etc/os-release", "ID=debian\n")
     for name in ("headers", "rpcrdma"):
         assert ("apt install" in packages.install(name, release, Machine(tmp_path))) == by_debian
     assert packages.install("nfs-utils", release, Machine(tmp_path)) == "apt install nfs-common"

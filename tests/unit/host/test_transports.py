@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.files_made import write
 from unit.host.nfs.requests_made import asks
 
 from nfsrdma_tools.cli import module as command
@@ -149,12 +150,6 @@ DUMMY = ModuleFile(
 )
 IDLE = Circumstances(RELEASE, loaded=False)
 LOADED = Circumstances(RELEASE, loaded=True, srcversion="AAAA")
-
-
-def write(root: Path, name: str, text: str) -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 def machine(root: Path, **outputs: str) -> Machine:

@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from unit.files_made import write
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.machine import Machine
@@ -19,8 +20,7 @@ PARAMETER = "sys/module/rpcrdma/parameters/deep.knob"
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
     for path, value in ((SYSCTL, "4096\n"), (PARAMETER, "N\n")):
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text(value)
+        write(tmp_path, path, value)
     return tmp_path
 
 
@@ -49,8 +49,7 @@ def test_files_of_nfsd_are_tunables(root: Path, name: str, path: str) -> None:
     tunable = Tunable.parse(f"server:{name}", Machine(root))
     with pytest.raises(UserError, match="there is no tunable"):
         tunable.get()
-    (root / path).parent.mkdir(parents=True)
-    (root / path).write_text("8\n")
+    write(root, path, "8\n")
     with journal() as book:
         assert tunable.set("16", book) == "16"
     assert tunable.get() == "8"

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from unit.files_made import write
 
 from nfsrdma_tools import module_source
 from nfsrdma_tools.errors import UserError
@@ -71,8 +72,7 @@ class Archive:
         made = file.with_name("rdma-core-1")
         for part in ("ccan/list.h", "util/util.h", "kernel-headers/a.h", "buildlib/b.py",
                      "libibverbs/driver.h", "CMakeLists.txt"):  # fmt: skip
-            (made / part).parent.mkdir(parents=True, exist_ok=True)
-            (made / part).touch()
+            write(made, part, "")
         with tarfile.open(file, "w:gz") as tar:
             tar.add(made, made.name)
 
@@ -88,8 +88,7 @@ class World:
             self.write(name, name)
 
     def write(self, name: str, text: str) -> None:
-        (self.source / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.source / name).write_text(text)
+        write(self.source, name, text)
 
     def build(self, architecture: Architecture = AMD64) -> Path | None:
         return client_library.build(Image(self.source / "image"), self.steps.append, architecture)

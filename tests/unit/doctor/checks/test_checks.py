@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
+from unit.doctor.bundles_made import read_back
+from unit.files_made import write
 
 from nfsrdma_tools.cli import doctor
 from nfsrdma_tools.cli.main import app
@@ -23,7 +25,6 @@ from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.doctor.checks import CHECKS, examine
 from nfsrdma_tools.doctor.finding import Finding, carry_out
-from nfsrdma_tools.doctor.recorded import opened
 from nfsrdma_tools.doctor.vocabulary import WORDS
 from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host import packages, packet_filter
@@ -44,12 +45,6 @@ MOUNTS = (
 def machine(tmp_path: Path) -> Machine:
     write(tmp_path, "proc/sys/kernel/osrelease", f"{RELEASE}\n")
     return Machine(root=tmp_path)
-
-
-def write(root: Path, name: str, text: str | bytes) -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
 
 
 def one(findings: Iterator[Finding]) -> Finding:
@@ -208,10 +203,8 @@ def test_modules_without_types_are_judged_alike_on_the_host_and_from_its_bundles
     finding = one(checks.kernel.btf(here))
     assert (finding.status, "none of modules" in finding.found) == (expected, expected == "warning")
     collected = bundles.collect(machine=Machine(root))
-    for number, bundle in enumerate((collected, anonymized(collected))):
-        file = tmp_path / f"{number}.tar.gz"
-        file.write_bytes(bundle.archive())
-        with opened(file) as there:
+    for bundle in (collected, anonymized(collected)):
+        with read_back(bundle, tmp_path) as there:
             assert one(checks.kernel.btf(there)) == finding
             assert one(checks.kernel.feature(there)) == one(checks.kernel.feature(here))
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from unit.doctor.bundles_made import read_back
+from unit.files_made import write
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.doctor import bundle as bundles
-from nfsrdma_tools.doctor import recorded
 from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.doctor.checks import AFTER_REBOOT, examine
 from nfsrdma_tools.doctor.finding import Finding
@@ -42,10 +43,7 @@ class Host:
         self.write("proc/self/mountinfo", "25 1 8:2 / / rw - ext4 /dev/sda2 rw\n")
 
     def write(self, name: str, text: str, mode: int = 0o644) -> None:
-        path = self.machine.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(mode)
+        write(self.machine.root, name, text).chmod(mode)
 
     def link(self, name: str, target: str) -> None:
         path = self.machine.root / name
@@ -172,9 +170,7 @@ def test_a_script_of_a_unit_is_read(host: Host, tmp_path: Path, line: str) -> No
     assert made.files[script].decode() == f"#!/bin/bash\n{ADD}\n"
     made.notes.links = host.links
     for bundle in (made, anonymized(made)):
-        file = tmp_path / "bundle.tar.gz"
-        file.write_bytes(bundle.archive())
-        with recorded.opened(file) as machine:
+        with read_back(bundle, tmp_path) as machine:
             (finding,) = (x for x in examine(machine, AFTER_REBOOT) if "reboot link" in x.name)
         assert finding.status == "ok", finding
     host.write(script, f"\x7fELF\n{ADD}\n")
@@ -392,9 +388,7 @@ def test_a_script_may_mount(host: Host, tmp_path: Path, line: str, status: str) 
     host.write("etc/rc.local", f"#!/bin/sh\n{line}\n", 0o755)
     assert host.findings()["reboot mount /srv/rdma"].status == status
     made = bundles.collect(machine=Machine(host.machine.root))
-    file = tmp_path / "bundle.tar.gz"
-    file.write_bytes(anonymized(made).archive())
-    with recorded.opened(file) as machine:
+    with read_back(anonymized(made), tmp_path) as machine:
         (finding,) = (x for x in examine(machine, AFTER_REBOOT) if "reboot mount" in x.name)
     assert finding.status == status, finding
 
@@ -543,9 +537,7 @@ def test_a_bundle_has_what_a_boot_reads(host: Host, tmp_path: Path) -> None:
     expected = [(finding.name, finding.status) for finding in host.findings().values()
                 if not finding.name.startswith("reload")]  # fmt: skip
     for bundle in (made, anonymized(made)):
-        file = tmp_path / "bundle.tar.gz"
-        file.write_bytes(bundle.archive())
-        with recorded.opened(file) as machine:
+        with read_back(bundle, tmp_path) as machine:
             assert "svcrdma" in boot_files.module_lists(machine)
             verdicts = [
                 (finding.name, finding.status) for finding in examine(machine, AFTER_REBOOT)
@@ -563,9 +555,7 @@ def test_a_link_keeps_its_name_in_commands_and_lists(host: Host, tmp_path: Path)
     changed = anonymized(made)
     text = repr((changed.files, changed.links, changed.notes))
     assert not any(word in text for word in ("backbone", "uplink", "site"))
-    file = tmp_path / "bundle.tar.gz"
-    file.write_bytes(changed.archive())
-    with recorded.opened(file) as machine:
+    with read_back(changed, tmp_path) as machine:
         (link,) = (finding for finding in examine(machine, AFTER_REBOOT) if "link" in finding.name)
     assert link.status == "ok", link
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from field_archive import CASES, Unpacked, expected_of
+from unit.files_made import write
 
 from nfsrdma_tools import files
 from nfsrdma_tools.command import Result
@@ -192,9 +193,7 @@ def test_a_fifo_is_named_and_does_not_stop_a_judgement(case: str, field: Unpacke
 @pytest.mark.parametrize("case", CASES)
 def test_a_fifo_stops_no_command(case: str, field: Unpacked, tmp_path: Path) -> None:
     with host(case, field) as (machine, _):
-        boot = machine.path("proc/sys/kernel/random/boot_id")
-        boot.parent.mkdir(parents=True, exist_ok=True)
-        boot.write_text("0123\n")
+        write(machine.root, "proc/sys/kernel/random/boot_id", "0123\n")
         commands: tuple[Callable[[], object], ...] = (
             lambda: examine(machine, AFTER_REBOOT),
             lambda: mount_state.states(machine),
@@ -270,8 +269,7 @@ def test_a_server_without_a_route_is_an_error_beside_ports_that_are_down(tmp_pat
 
 
 def test_a_kernel_older_than_the_table_of_faults_is_not_called_free_of_them(tmp_path: Path) -> None:
-    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/osrelease").write_text("4.18.0\n")
+    write(tmp_path, "proc/sys/kernel/osrelease", "4.18.0\n")
     modules = tmp_path / "proc/modules"
     for lines, status in (("siw 1 0 - Live 0x0\n", "unknown"), ("ext4 1 0 - Live 0x0\n", "ok")):
         modules.write_text(lines)
@@ -294,8 +292,7 @@ def test_an_unreadable_list_of_listeners_needs_what_any_server_needs(tmp_path: P
 
 
 def test_a_filter_is_unknown_without_the_list_of_modules(tmp_path: Path) -> None:
-    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.12.0\n")
+    write(tmp_path, "proc/sys/kernel/osrelease", "6.12.0\n")
     for machine in (host_of_container(tmp_path / "proc", None, tmp_path), Machine(tmp_path)):
         (verdict,) = [finding for finding in examine(machine) if finding.name == "firewall"]
         assert verdict.status == "unknown"
@@ -303,8 +300,7 @@ def test_a_filter_is_unknown_without_the_list_of_modules(tmp_path: Path) -> None
 
 
 def test_a_folder_that_cannot_be_listed_is_noted(tmp_path: Path) -> None:
-    (tmp_path / "a.d").mkdir()
-    (tmp_path / "a.d/b.conf").write_text("x")
+    write(tmp_path, "a.d/b.conf", "x")
     (tmp_path / "file.d").write_text("")
     wanted = [tmp_path / "a.d/b.conf"]
     with files.unread() as unread, READS.of(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from unit.files_made import write_all
 from unit.host.nfs.requests_made import asks
 
 from nfsrdma_tools.cli import mount as mount_command
@@ -259,10 +260,7 @@ def recorded(tmp_path: Path) -> Machine:
     for number in range(6):
         files[f"{switch}/xprt-{number}-rdma/dstaddr"] = f"192.0.2.{number % 3 + 1}\n"
     files[f"{switch}/xprt-6-rdma/dstaddr"] = "<closed>\n"
-    for name, content in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+    write_all(tmp_path, files)
     link = tmp_path / "sys/fs/nfs/0:41/nfs_client/switch"
     link.parent.mkdir(parents=True)
     link.symlink_to(tmp_path / switch)

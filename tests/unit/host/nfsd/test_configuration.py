@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from unit.files_made import write_all
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import ProgramMissingError
@@ -22,10 +23,7 @@ def host(
     root: Path, files: dict[str, str], complete: bool = True, nfsconf: str | None = None
 ) -> Machine:
     """A recorded host; ``nfsconf`` is its answer for each key, None: it was not recorded."""
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_all(root, files)
     programs: dict[tuple[str, ...], Result | None] = {}
     if nfsconf is not None:
         for key in ("rdma", "rdma-port", "tcp", "threads", "port"):

@@ -6,6 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
+from unit.doctor.bundles_made import read_back
+from unit.files_made import write
 
 from nfsrdma_tools.doctor import bundle as bundles
 from nfsrdma_tools.doctor import recorded
@@ -31,15 +33,12 @@ def test_the_process_of_a_socket_is_named() -> None:
 
 
 def test_a_bundle_has_the_port_and_neither_address_nor_user(tmp_path: Path) -> None:
-    (tmp_path / "proc/net").mkdir(parents=True)
-    (tmp_path / "proc/net/tcp").write_text(ESTABLISHED + LISTENING)
+    write(tmp_path, "proc/net/tcp", ESTABLISHED + LISTENING)
     bundle = bundles.collect(machine=Machine(tmp_path))
     assert bundle.files["proc/net/tcp"] == b"0: 0:4E51 0:0000 0A\n"
     bundle.notes.facts[other_servers.FACT] = "acme-nfsd"
     for known in (bundle, anonymized(bundle)):
-        file = tmp_path / "bundle"
-        file.write_bytes(known.archive())
-        with recorded.opened(file) as machine:
+        with read_back(known, tmp_path) as machine:
             server = other_server(machine)
             assert server is not None
             assert server.ports == (20049,)
@@ -48,37 +47,30 @@ def test_a_bundle_has_the_port_and_neither_address_nor_user(tmp_path: Path) -> N
 
 
 def test_the_kernels_server_stands_for_itself(tmp_path: Path) -> None:
-    (tmp_path / "proc/net").mkdir(parents=True)
-    (tmp_path / "proc/net/tcp").write_text(ESTABLISHED + LISTENING)
-    (tmp_path / "proc/fs/nfsd").mkdir(parents=True)
-    (tmp_path / "proc/fs/nfsd/portlist").write_text("tcp 2049\n")
+    write(tmp_path, "proc/net/tcp", ESTABLISHED + LISTENING)
+    write(tmp_path, "proc/fs/nfsd/portlist", "tcp 2049\n")
     assert other_server(Machine(tmp_path)) is None
     (tmp_path / "proc/fs/nfsd/portlist").write_text("")
     assert other_server(Machine(tmp_path)) is not None
 
 
 def test_a_connection_to_a_server_elsewhere_is_no_server(tmp_path: Path) -> None:
-    (tmp_path / "proc/net").mkdir(parents=True)
-    (tmp_path / "proc/net/tcp").write_text(ESTABLISHED)
+    write(tmp_path, "proc/net/tcp", ESTABLISHED)
     (finding,) = nfs_server.listeners(Machine(tmp_path))
     assert finding.found == "no NFS server runs here"
 
 
 def test_a_server_over_rdma_alone_is_named(tmp_path: Path) -> None:
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/os-release").write_text("ID=debian\n")
+    write(tmp_path, "etc/os-release", "ID=debian\n")
     bundle = bundles.collect(machine=Machine(tmp_path))
     for value, program in (("20049 ganesha.nfsd", "ganesha.nfsd"), ("20049 acme-nfsd", "")):
         bundle.notes.facts[other_servers.RDMA_FACT] = value
-        file = tmp_path / "bundle"
-        file.write_bytes(anonymized(bundle).archive())
-        with recorded.opened(file) as machine:
+        with read_back(anonymized(bundle), tmp_path) as machine:
             server = other_server(machine)
         assert (server.program if server else "") == program
     assert b"acme" not in repr(anonymized(bundle)).encode()
     bundle.notes.facts[other_servers.RDMA_FACT] = "20049 acme nfsd"
-    file.write_bytes(bundle.archive())
-    with recorded.opened(file) as machine:
+    with read_back(bundle, tmp_path) as machine:
         assert str(other_server(machine)) == "acme nfsd listens on RDMA 20049"
 
 
@@ -147,10 +139,8 @@ def test_ganeshas_configuration_says_whether_it_requests_rdma(text: str, words: 
 
 
 def _with_ganesha(root: Path, text: str) -> None:
-    (root / "proc/net").mkdir(parents=True)
-    (root / "proc/net/tcp").write_text(LISTENING)
-    (root / ganesha.CONF).parent.mkdir(parents=True)
-    (root / ganesha.CONF).write_text(text)
+    write(root, "proc/net/tcp", LISTENING)
+    write(root, ganesha.CONF, text)
 
 
 def test_doctor_and_status_name_what_ganesha_requests(tmp_path: Path) -> None:
@@ -159,19 +149,16 @@ def test_doctor_and_status_name_what_ganesha_requests(tmp_path: Path) -> None:
     bundle.notes.facts[other_servers.FACT] = "ganesha.nfsd"
     secret = (b"acme", b"s3cr3t", b"192.0.2.7")
     for known in (bundle, anonymized(bundle)):
-        file = tmp_path / "bundle"
-        file.write_bytes(known.archive())
         data = known.files[ganesha.CONF]
         assert not any(word in data for word in (secret if known is not bundle else secret[1:]))
-        with recorded.opened(file) as machine:
+        with read_back(known, tmp_path) as machine:
             (finding,) = nfs_server.listeners(machine)
             status = serving.serving(machine)
         assert f"({REQUESTS}RDMA on port 20050 for NFS 4.0, v4.1; it includes " in finding.found
         assert status.other
         assert status.other.configured in finding.found
     bundle.notes.facts[other_servers.FACT] = "haproxy"
-    file.write_bytes(bundle.archive())
-    with recorded.opened(file) as machine:
+    with read_back(bundle, tmp_path) as machine:
         (finding,) = nfs_server.listeners(machine)
     assert "ganesha" not in finding.found
 
@@ -206,9 +193,7 @@ def test_a_configuration_in_utf_16_is_not_read(tmp_path: Path) -> None:
     assert str(ganesha.configured(Machine(tmp_path))) == reason
     known = bundles.collect(machine=Machine(tmp_path))
     for bundle in (known, anonymized(known)):
-        file = tmp_path / "bundle"
-        file.write_bytes(bundle.archive())
-        with recorded.opened(file) as machine:
+        with read_back(bundle, tmp_path) as machine:
             assert str(ganesha.configured(machine)) == reason
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unit.files_made import write, write_all
 
 from nfsrdma_tools import etab
 from nfsrdma_tools.cli import server as command
@@ -147,8 +148,7 @@ def test_a_kernel_without_nfsd_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     recording = Recording()
     recording.programs[argv] = Result(argv, "", "modinfo: ERROR: Module nfsd not found.", 1)
     machine = Machine(tmp_path, recording=recording)
-    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
-    (tmp_path / "proc/sys/kernel/osrelease").write_text("6.12-cloud\n")
+    write(tmp_path, "proc/sys/kernel/osrelease", "6.12-cloud\n")
     with pytest.raises(UserError, match=r"kernel 6\.12-cloud has no module nfsd"):
         serving._require_server(machine)
     (tmp_path / "sys/module/nfsd").mkdir(parents=True)
@@ -257,8 +257,7 @@ def test_a_file_that_is_none_of_nfsd_is_an_error_of_one_line(
 def test_what_another_user_than_root_cannot_read_is_unknown_in_the_bundle_too(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "proc/fs/nfsd").mkdir(parents=True)
-    (tmp_path / "proc/fs/nfsd/portlist").write_text("tcp 2049\n")
+    write(tmp_path, "proc/fs/nfsd/portlist", "tcp 2049\n")
     server = serving.serving(Machine(tmp_path, recording=Recording(root_user=False)))
     assert (server.threads, server.versions) == (None, None)
     assert server.listeners == (nfsctl.Listener("tcp", 2049),)
@@ -267,10 +266,7 @@ def test_what_another_user_than_root_cannot_read_is_unknown_in_the_bundle_too(
 def test_threads_block_size_and_io_modes_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, text in NFSD.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_all(tmp_path, NFSD)
     status = NfsdStatus(pool_threads=(48, 48), min_threads=8)
     machine = Machine(tmp_path, recording=Recording(nfsd=status))
     server = serving.serving(machine)

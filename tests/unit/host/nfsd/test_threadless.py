@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unit.files_made import write
 
 from nfsrdma_tools import etab
 from nfsrdma_tools.cli import server as command
@@ -52,18 +53,12 @@ PARAMETER = "sys/module/nfsrdma/parameters/server_threadless"
 DEBUG = "sys/kernel/debug/nfsrdma-server"
 
 
-def put(root: Path, name: str, text: str) -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """The files of a server that had such READs."""
-    put(tmp_path, "proc/net/rpc/nfsd", NFSD)
-    put(tmp_path, PARAMETER, "65536\n")
-    put(tmp_path, f"{DEBUG}/totals", f"{TOTALS}{COUNTERS}")
+    write(tmp_path, "proc/net/rpc/nfsd", NFSD)
+    write(tmp_path, PARAMETER, "65536\n")
+    write(tmp_path, f"{DEBUG}/totals", f"{TOTALS}{COUNTERS}")
     return tmp_path
 
 
@@ -114,17 +109,17 @@ def test_a_module_without_threadless_reads_shows_nothing(
 
 
 def test_counters_of_an_older_module_or_of_garbage_are_no_counts(root: Path) -> None:
-    put(root, PARAMETER, "0\n")
-    put(root, f"{DEBUG}/totals", TOTALS)
+    write(root, PARAMETER, "0\n")
+    write(root, f"{DEBUG}/totals", TOTALS)
     assert threadless.counts(root / DEBUG) == {}
     garbage = f"threadless_entries many\nthreadless_hits -4\nthreadless_missed_{'x' * 99} 3\n\0\n"
-    put(root, f"{DEBUG}/totals", f"connections 2 of 1024\n{garbage}")
+    write(root, f"{DEBUG}/totals", f"connections 2 of 1024\n{garbage}")
     assert threadless.counts(root / DEBUG) == {}
     assert threadless.status(Machine(root)) == Threadless(0, 0, 0, {}, 45, 45)
 
 
 def test_reads_that_are_off_take_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    put(root, PARAMETER, "0\n")
+    write(root, PARAMETER, "0\n")
     status = threadless.status(Machine(root))
     assert status is not None
     assert shown(status, capsys)[-1] == "READs      945: 45 by nfsd, 900 threadless"
@@ -140,21 +135,21 @@ def test_counts_grow_between_two_readings() -> None:
 
 
 def test_the_collector_counts_between_two_readings(root: Path) -> None:
-    put(root, "proc/self/net/rpc/nfsd", NFSD)
-    put(root, "proc/self/mountinfo", "")
-    put(root, "proc/fs/nfsd/threads", "8\n")
+    write(root, "proc/self/net/rpc/nfsd", NFSD)
+    write(root, "proc/self/mountinfo", "")
+    write(root, "proc/fs/nfsd/threads", "8\n")
     reader = HostReader(ClientFinder(), Machine(root))
     before = reader.read()
-    put(root, f"{DEBUG}/totals", TOTALS + COUNTERS.replace("hits 900", "hits 950"))
+    write(root, f"{DEBUG}/totals", TOTALS + COUNTERS.replace("hits 900", "hits 950"))
     now = reader.read()
     server = reader.server(now, before)
     assert server is not None
     assert server.threadless == {"hits": 50}
     assert (server.calls, server.answered) == (0, 50)
     # off: they are not read, and what was counted before they are read again is of no interval
-    put(root, PARAMETER, "0\n")
+    write(root, PARAMETER, "0\n")
     off = reader.read()
-    put(root, PARAMETER, "65536\n")
+    write(root, PARAMETER, "65536\n")
     for first, second in ((now, off), (off, reader.read())):
         quiet = reader.server(second, first)
         assert quiet is not None
