@@ -697,6 +697,19 @@ static struct nfsrdma_file *open_file(void)
 	return file;
 }
 
+static struct nfsrdma_file *begin(server *with, uint32_t arena)
+{
+	serve = with;
+	open_session(arena);
+	return open_file();
+}
+
+static void end(struct nfsrdma_file *file)
+{
+	nfsrdma_close(file);
+	nfsrdma_disconnect(session);
+}
+
 /* --- checks --- */
 
 static struct nfsrdma_options plain = { .size = sizeof(plain), .timeout = 4000 };
@@ -772,9 +785,7 @@ static void check_closed_file(void)
 	uint8_t data[512], wanted[512];
 
 	memset(wanted, 0x5a, sizeof(wanted));
-	serve = reads;
-	open_session(0);
-	file = open_file();
+	file = begin(reads, 0);
 	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 7), "prepare");
 	nfsrdma_close(file);
 	expect(nfsrdma_submit(session) == 1 && nfsrdma_wait(session, &done, 1, 1, -1) == 1, "wait");
@@ -787,8 +798,7 @@ static void check_closed_file(void)
 	nfsrdma_close(file);
 	file = open_file();
 	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 9), "prepare");
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 static void check_smaller_messages(void)
@@ -798,9 +808,7 @@ static void check_smaller_messages(void)
 	uint8_t data[3000], wanted[3000];
 
 	memset(wanted, 0x5a, sizeof(wanted));
-	serve = reads;
-	open_session(0);
-	file = open_file();
+	file = begin(reads, 0);
 	expect(!nfsrdma_null(session), "null");
 	/* the server of the first connection does not reply; that of the next one has smaller messages */
 	serve = reads_later;
@@ -813,8 +821,7 @@ static void check_smaller_messages(void)
 	expect(done[0].result == sizeof(data) && !memcmp(data, wanted, sizeof(data)), "result %d",
 	       (int)done[0].result);
 	expect(!session->arena_used, "arena %#lx", session->arena_used);
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 /* Only the bytes that the result counts are data, whatever the server wrote behind them */
@@ -826,9 +833,7 @@ static void check_bytes_behind_a_short_read(void)
 	ssize_t rc;
 
 	memset(wanted, 0x5a, sizeof(wanted));
-	serve = reads_short;
-	open_session(0);
-	file = open_file();
+	file = begin(reads_short, 0);
 	for (bytes = 5000; bytes < 5004; bytes++) {
 		for (extra = 0; extra < 6; extra++) {
 			read_bytes = bytes;
@@ -843,8 +848,7 @@ static void check_bytes_behind_a_short_read(void)
 		rc = nfsrdma_pread(file, data, sizeof(data), 0);
 		expect(rc == -EBADMSG, "%u of %u bytes: %zd", bytes, written_bytes, rc);
 	}
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 static uint32_t writes;
@@ -877,9 +881,7 @@ static void check_full_arena(void)
 	uint8_t text[3000];
 
 	memset(text, 0xa5, sizeof(text));
-	serve = reads;
-	open_session(BLOCK_BYTES);
-	file = open_file();
+	file = begin(reads, BLOCK_BYTES);
 	expect(!nfsrdma_null(session), "null");
 	serve = silent;
 	expect(!nfsrdma_prepare_write(file, text, sizeof(text), 0, 1), "prepare write");
@@ -894,8 +896,7 @@ static void check_full_arena(void)
 	expect(done[1].user_data == 1 && done[1].result == sizeof(text), "second %d: %d", (int)done[1].user_data,
 	       (int)done[1].result);
 	expect(writes == 1, "%u WRITEs", writes);
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 /* A call while a batch that was not submitted has the arena fails without a wait */
@@ -907,9 +908,7 @@ static void check_call_beside_a_full_arena(void)
 	struct nfsrdma_entry entry = {.size = sizeof(entry)};
 	int rc;
 
-	serve = reads;
-	open_session(BLOCK_BYTES);
-	file = open_file();
+	file = begin(reads, BLOCK_BYTES);
 	expect(!nfsrdma_opendir(session, "", &dir), "opendir");
 	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 1), "prepare");
 	skipped = 0;
@@ -917,8 +916,7 @@ static void check_call_beside_a_full_arena(void)
 	expect(rc == -ENOBUFS && strstr(nfsrdma_message(), "READDIRPLUS"), "readdir: %d", rc);
 	expect(skipped < session->options.timeout, "after %lu ms", skipped);
 	nfsrdma_closedir(dir);
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 static bool same_cookie;
@@ -1226,16 +1224,13 @@ static void check_no_memory_for_the_cache(void)
 	int rc;
 
 	cache_size = 1 << 20;
-	serve = reads;
-	open_session(0);
-	file = open_file();
+	file = begin(reads, 0);
 	memory_fails = true;
 	rc = cache_open(session, file, &attr);
 	memory_fails = false;
 	expect(rc == -ENOMEM && !file->cached, "cache_open: %d", rc);
 	expect(!cache_open(session, file, &attr) && file->cached, "cache_open");
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 /* --- stable storage --- */
@@ -1481,8 +1476,7 @@ static void check_descriptor_beside_other_calls(void)
 	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 3) && nfsrdma_submit(session) == 2, "submit");
 	expect(!nfsrdma_null(session) && nfsrdma_wait(session, done, 1, 1, -1) == 1, "wait");
 	expect(readable(fd) && nfsrdma_peek(session, done, 8) == 1 && !readable(fd), "the other one");
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 static int calls_back(void *data)
@@ -1507,9 +1501,7 @@ static void check_interrupted_uses_its_session(void)
 	struct nfsrdma_file *file;
 	ssize_t rc;
 
-	serve = reads_later;
-	open_session(0);
-	file = open_file();
+	file = begin(reads_later, 0);
 	session->options.interrupted = calls_back;
 	session->options.interrupted_data = file;
 	stalled = 1000;
@@ -1597,9 +1589,7 @@ static void check_ranges(void)
 	struct nfsrdma_file *file;
 	size_t i;
 
-	serve = reads;
-	open_session(0);
-	file = open_file();
+	file = begin(reads, 0);
 	for (i = 0; i < 10; i++)
 		ranges[i] = (struct nfsrdma_range){
 			.file = file, .buf = data[i], .count = 512 - i, .offset = 4096 * i, .user_data = 70 + i,
@@ -1616,8 +1606,7 @@ static void check_ranges(void)
 	expect(nfsrdma_prepare_reads(ranges + 8, 2) == 1, "prepare_reads");
 	expect(nfsrdma_prepare_reads(ranges + 9, 1) == -EINVAL, "reserved");
 	expect(nfsrdma_submit(session) == 1 && nfsrdma_wait(session, done, 8, 1, -1) == 1, "wait");
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 /* --- reads --- */
@@ -1645,10 +1634,8 @@ static void check_small_arena(void)
 	struct nfsrdma_file *file;
 	int rc;
 
-	serve = counts_reads;
-	open_session(BLOCK_BYTES);
+	file = begin(counts_reads, BLOCK_BYTES);
 	session->read_max = 1 << 20;
-	file = open_file();
 	rc = nfsrdma_prepare_read(file, data, BLOCK_BYTES + 1, 0, 1);
 	expect(rc == -EMSGSIZE, "prepare: %d", rc);
 	/* this server says that each READ is the last one of the file */
@@ -1656,8 +1643,7 @@ static void check_small_arena(void)
 	/* beside a batch that has the arena */
 	expect(!nfsrdma_prepare_read(file, data, BLOCK_BYTES, 0, 1), "prepare");
 	expect(nfsrdma_pread(file, data, sizeof(data), 0) == 512, "pread");
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 /* The end of a block that the caller does not want fails; then the part that he wants */
@@ -1669,19 +1655,16 @@ static void check_failed_block(void)
 	ssize_t rc;
 
 	cache_size = 1 << 20;
-	serve = counts_reads;
-	open_session(0);
+	file = begin(counts_reads, 0);
 	/* a block is two READs, and the first one does not end the file */
 	session->read_max = 2048;
-	file = open_file();
 	expect(!cache_open(session, file, &attr), "cache_open");
 	fails_at = 2048;
 	without_eof = true;
 	expect(nfsrdma_pread(file, data, sizeof(data), 0) == sizeof(data), "the first part");
 	rc = nfsrdma_pread(file, data, sizeof(data), 2048);
 	expect(rc == -EIO, "the second part: %zd", rc);
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 static void check_wait_for_nothing(void)
@@ -1690,13 +1673,10 @@ static void check_wait_for_nothing(void)
 	struct nfsrdma_file *file;
 	uint8_t data[512];
 
-	serve = reads;
-	open_session(0);
-	file = open_file();
+	file = begin(reads, 0);
 	expect(!nfsrdma_prepare_read(file, data, sizeof(data), 0, 1) && nfsrdma_submit(session) == 1, "submit");
 	expect(nfsrdma_wait(session, &done, 1, 0, 0) == 1 && done.result == sizeof(data), "wait");
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 static int asks(void *data)
@@ -1713,19 +1693,16 @@ static void check_interrupt_of_a_fast_call(void)
 	struct nfsrdma_file *file;
 	ssize_t rc;
 
-	serve = counts_reads;
-	open_session(0);
+	file = begin(counts_reads, 0);
 	session->read_max = 512;
 	without_eof = true;
-	file = open_file();
 	session->options.interrupted = asks;
 	rc = nfsrdma_pread(file, data, sizeof(data), 0);
 	expect(asked == 1 && rc == 512 && reads_seen == 1, "asked %u times: %zd bytes", asked, rc);
 	/* not again within a moment */
 	rc = nfsrdma_pread(file, data, 1024, 0);
 	expect(asked == 1 && rc == 1024, "asked %u times: %zd bytes", asked, rc);
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 static void always_busy(const struct nfr_header *call, const uint8_t *rpc, size_t length)
@@ -1742,12 +1719,9 @@ static void check_busy_server(void)
 	struct nfsrdma_file *file;
 	struct stat st;
 
-	serve = always_busy;
-	open_session(0);
-	file = open_file();
+	file = begin(always_busy, 0);
 	expect(nfsrdma_fstat(file, &st) == -ETIMEDOUT && strstr(nfsrdma_message(), "busy"), "fstat");
-	nfsrdma_close(file);
-	nfsrdma_disconnect(session);
+	end(file);
 }
 
 static void check_flags_of_open(void)

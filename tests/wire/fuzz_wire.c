@@ -41,12 +41,22 @@ static void free_space(struct nfr_space *space)
 	free(space->segs);
 }
 
+/* A form of the header */
+struct form {
+	size_t (*size)(const struct nfr_header *head);
+	int (*encode)(const struct nfr_header *head, void *buf, size_t room);
+	int (*decode)(struct nfr_header *head, const struct nfr_space *space, const void *buf, size_t len);
+};
+
+static const struct form one = { nfr_wire_size, nfr_wire_encode, nfr_wire_decode };
+static const struct form of_2003 = { nfr_wire_2003_size, nfr_wire_2003_encode, nfr_wire_2003_decode };
+
 /* What decoding says with room for so much; nothing of the header is kept */
-static int verdict(const uint8_t *data, size_t size, u32 chunks, u32 segs)
+static int verdict(const struct form *form, const uint8_t *data, size_t size, u32 chunks, u32 segs)
 {
 	struct nfr_space space = new_space(chunks, segs);
 	struct nfr_header head;
-	int len = nfr_wire_decode(&head, &space, data, size);
+	int len = form->decode(&head, &space, data, size);
 
 	free_space(&space);
 	return len;
@@ -82,29 +92,31 @@ static u32 walk_lists(const struct nfr_header *head)
 }
 
 /* What was decoded is what its bytes say, and so it encodes to them again */
-static void check_encode(const struct nfr_header *head, const uint8_t *data, size_t len)
+static void check_encode(const struct form *form, const struct nfr_header *head, const uint8_t *data,
+			 size_t len)
 {
 	u8 *buf = exactly(len, 1);
 
-	check(nfr_wire_size(head) == len);
-	check(nfr_wire_encode(head, buf, len - 1) == -EMSGSIZE);
-	check(nfr_wire_encode(head, buf, len) == (int)len);
+	check(form->size(head) == len);
+	check(form->encode(head, buf, len - 1) == -EMSGSIZE);
+	check(form->encode(head, buf, len) == (int)len);
 	check(!memcmp(buf, data, len));
 	free(buf);
 }
 
 /* The space that is needed is enough, and one less is not */
-static void check_space(const struct nfr_header *head, const uint8_t *data, size_t size, int len)
+static void check_space(const struct form *form, const struct nfr_header *head, const uint8_t *data,
+			size_t size, int len)
 {
 	u32 chunks = head->nreads + head->nwrites + !!head->reply;
 	u32 segs = walk_lists(head);
 
-	check(verdict(data, size, chunks, segs) == len);
+	check(verdict(form, data, size, chunks, segs) == len);
 	if (!chunks)
 		return;
-	check(verdict(data, size, chunks - 1, segs) == -E2BIG);
+	check(verdict(form, data, size, chunks - 1, segs) == -E2BIG);
 	if (segs)
-		check(verdict(data, size, chunks, segs - 1) == -E2BIG);
+		check(verdict(form, data, size, chunks, segs - 1) == -E2BIG);
 }
 
 static void check_header(const uint8_t *data, size_t size)
@@ -113,39 +125,17 @@ static void check_header(const uint8_t *data, size_t size)
 	struct nfr_space space = new_space(size / 8, size / 16);
 	struct nfr_header head;
 	int len = nfr_wire_decode(&head, &space, data, size);
-	int scant = verdict(data, size, 2, 3);
+	int scant = verdict(&one, data, size, 2, 3);
 
 	check(scant == len || scant == -E2BIG);
 	if (len > 0) {
 		check((size_t)len <= size);
-		check_encode(&head, data, len);
-		check_space(&head, data, size, len);
+		check_encode(&one, &head, data, len);
+		check_space(&one, &head, data, size, len);
 	} else {
 		check(len == -EBADMSG || len == -EPROTO || len == -EPROTONOSUPPORT);
 	}
 	free_space(&space);
-}
-
-/* What the header of 2003 says with room for so much */
-static int verdict_2003(const uint8_t *data, size_t size, u32 chunks, u32 segs)
-{
-	struct nfr_space space = new_space(chunks, segs);
-	struct nfr_header head;
-	int len = nfr_wire_2003_decode(&head, &space, data, size);
-
-	free_space(&space);
-	return len;
-}
-
-static void check_encode_2003(const struct nfr_header *head, const uint8_t *data, size_t len)
-{
-	u8 *buf = exactly(len, 1);
-
-	check(nfr_wire_2003_size(head) == len);
-	check(nfr_wire_2003_encode(head, buf, len - 1) == -EMSGSIZE);
-	check(nfr_wire_2003_encode(head, buf, len) == (int)len);
-	check(!memcmp(buf, data, len));
-	free(buf);
 }
 
 static void check_header_2003(const uint8_t *data, size_t size)
@@ -154,20 +144,14 @@ static void check_header_2003(const uint8_t *data, size_t size)
 	struct nfr_space space = new_space(size / 24, size / 24);
 	struct nfr_header head;
 	int len = nfr_wire_2003_decode(&head, &space, data, size);
-	int scant = verdict_2003(data, size, 2, 3);
-	u32 segs;
+	int scant = verdict(&of_2003, data, size, 2, 3);
 
 	check(scant == len || scant == -E2BIG);
 	if (len > 0) {
 		check((size_t)len <= size);
 		check(!head.nwrites && !head.reply);
-		check_encode_2003(&head, data, len);
-		segs = walk_lists(&head);
-		check(verdict_2003(data, size, head.nreads, segs) == len);
-		if (segs) {
-			check(verdict_2003(data, size, head.nreads - 1, segs) == -E2BIG);
-			check(verdict_2003(data, size, head.nreads, segs - 1) == -E2BIG);
-		}
+		check_encode(&of_2003, &head, data, len);
+		check_space(&of_2003, &head, data, size, len);
 	} else {
 		check(len == -EBADMSG || len == -EPROTO || len == -EPROTONOSUPPORT);
 	}
