@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
+from unit.files_made import write_all
 from unit.host.nfsd_netlink_made import RPC_STATUS, Kernel, rpc
 from unit.live.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
-from unit.made_files import write
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
@@ -57,7 +57,7 @@ LOOK = ClientFinder.look_up
 def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
     """A host with the mounts of a file of Linux 6.12; ``read`` writes its mountstats."""
     info, line = mountinfo.read_text(DATA / "mountinfo-6.12.txt"), LINE.format("proto=rdma")
-    write(tmp_path, {"proc/self/mountinfo": info, "etc/fstab": line})
+    write_all(tmp_path, {"proc/self/mountinfo": info, "etc/fstab": line})
     monkeypatch.setattr(ClientFinder, "look_up", lambda self: None)
     return HostReader(ClientFinder(), Machine(tmp_path))
 
@@ -192,7 +192,7 @@ def test_connections_in_sysfs(tmp_path: Path) -> None:
     info = "last_used=4295\ncur_cong=512\ncong_win=16384\nmax_num_slots=128\nnum_reqs=2\n"
     info += "pending_q_len=2\nsrc_port=0\ndst_port=20049\n"
     state = "state=CONNECTED BOUND\n"
-    write(folder, {"dstaddr": "10.9.1.1\n", "xprt_state": state, "xprt_info": info})
+    write_all(folder, {"dstaddr": "10.9.1.1\n", "xprt_state": state, "xprt_info": info})
     (switch / "xprt-8-tcp").mkdir()
     watched = sunrpc.Transports({7, 8}, machine)
     # one that disappeared meanwhile is skipped
@@ -213,10 +213,10 @@ def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
     reads = "proc3 22 0 9 0 0 3 0 40 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nproc4 2 0 8\nproc4ops 3 0 0 0\n"
     assert nfsctl.parse_statistics(reads) == nfsctl.Served(reads=40)
     folder = tmp_path / "rxe0/ports/1"
-    write(folder, {"state": "1: DOWN\n", "phys_state": "3: Disabled\n"})
+    write_all(folder, {"state": "1: DOWN\n", "phys_state": "3: Disabled\n"})
     ports = rdma_ports.Ports(tmp_path)
     assert ports.read() == [rdma_ports.Port("rxe0/1", "", "DOWN", "Disabled")]
-    write(folder, {"gid_attrs/ndevs/0": "eth1\n", "state": "4: ACTIVE\n"})
+    write_all(folder, {"gid_attrs/ndevs/0": "eth1\n", "state": "4: ACTIVE\n"})
     assert ports.read() == [rdma_ports.Port("rxe0/1", "eth1", "ACTIVE", "Disabled")]
     (tmp_path / "rxe0").rename(tmp_path / "rxe1")
     assert [port.name for port in ports.read()] == ["rxe1/1"]
@@ -226,7 +226,7 @@ def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
 @pytest.fixture
 def server_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A host whose nfsd runs; netlink is that of a stand-in."""
-    write(tmp_path, {
+    write_all(tmp_path, {
         "proc/self/mountinfo": "", "proc/self/net/rpc/nfsd": "io 4096 77\nrpc 12 1 1 0 0\n",
         "proc/fs/nfsd/threads": "5\n", "proc/fs/nfsd/portlist": "tcp 2049\n",
     })  # fmt: skip
@@ -493,7 +493,7 @@ def test_a_container_reads_the_host_that_is_mounted_in_it(
 ) -> None:
     """The options of a DaemonSet; /host/proc/self would be the container's own process."""
     xprt_path = "sys/kernel/sunrpc/xprt-switches/switch-0/xprt-7-rdma"
-    write(tmp_path, {
+    write_all(tmp_path, {
         "proc/1/mountinfo": mountinfo.read_text(DATA / "mountinfo-6.12.txt"),
         "proc/1/mountstats": mountinfo.read_text(DATA / "mountstats-6.12.txt"),
         "proc/self/mountinfo": "", "proc/self/mountstats": "",

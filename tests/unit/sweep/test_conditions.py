@@ -3,7 +3,7 @@ import json
 import platform
 from pathlib import Path
 
-from unit.made_files import write
+from unit.files_made import write_all
 
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.sweep.conditions import conditions
@@ -12,7 +12,7 @@ from nfsrdma_tools.sweep.conditions import conditions
 def test_facts_of_a_machine(tmp_path: Path) -> None:
     card = ("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation")
     lab = {"clock": "instructions", "accel": "tcg", "shape": "solo", "link": "1gbit/100us"}
-    write(tmp_path, {
+    write_all(tmp_path, {
         "proc/cpuinfo": "processor\t: 0\nmodel name\t: Some CPU\n",
         "proc/meminfo": "MemTotal:        3145728 kB\n", "etc/nfsrdma-lab.json": json.dumps(lab),
         "sys/module/sunrpc/srcversion": "ABC123\n", "sys/module/rpcrdma/parameters/x": "1",
@@ -33,7 +33,7 @@ def test_facts_of_a_machine(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_tells_nothing_still_has_a_kernel(tmp_path: Path) -> None:
-    write(tmp_path, {"etc/nfsrdma-lab.json": "not json"})
+    write_all(tmp_path, {"etc/nfsrdma-lab.json": "not json"})
     facts = conditions(Machine(tmp_path))
     assert facts["kernel"]
     assert all(isinstance(value, str) and value for value in facts.values())

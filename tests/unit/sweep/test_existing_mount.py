@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.made_files import write
+from unit.files_made import write_all
 from unit.sweep.trials_made import trial_of
 
 from nfsrdma_tools.cli import results
@@ -53,7 +53,7 @@ def host(tmp_path: Path) -> Machine:
         "proc/modules": "rpcrdma 1 2 - Live 0x0\n",
         **{f"sys/class/bdi/0:{n}/read_ahead_kb": "128\n" for n in (40, 41, 42)},
     }
-    write(tmp_path, files)
+    write_all(tmp_path, files)
     return Machine(tmp_path, recording=Recording())
 
 

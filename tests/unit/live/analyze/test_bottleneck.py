@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from unit.files_made import write_all
 from unit.live.snapshots_made import HOSTILE, mount, op, served, snapshot, xprt
-from unit.made_files import write
 
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuTicks, ThreadTime, each_cpu, parse_stat
@@ -242,7 +242,7 @@ def test_a_cpu_that_comes_or_goes_is_not_full(
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
     """A host without mounts, that exports /srv/data."""
-    write(tmp_path, {
+    write_all(tmp_path, {
         "proc/self/mountinfo": "22 1 254:3 / / rw - ext4 /dev/vda3 rw\n"
         "40 22 253:0 / /srv rw - xfs /dev/mapper/srv rw\n",
         "proc/self/mountstats": "",
@@ -287,13 +287,13 @@ def test_a_disk_by_the_name_of_its_device(tmp_path: Path) -> None:
 
 def test_connections_that_found_no_thread(tmp_path: Path) -> None:
     head = "# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n"
-    write(tmp_path, {"proc/fs/nfsd/pool_stats": f"{head}0 500 300 20 0\n1 7 9 8 0\n"})
+    write_all(tmp_path, {"proc/fs/nfsd/pool_stats": f"{head}0 500 300 20 0\n1 7 9 8 0\n"})
     assert nfsctl.pool_counts(Machine(tmp_path)) == PoolCounts(309, 28)
     assert nfsctl.pool_counts(Machine(tmp_path / "none")) == PoolCounts()
 
 
 def link(sysfs: Path, name: str, files: dict[str, str]) -> None:
-    write(sysfs / "class" / name, {file: f"{text}\n" for file, text in files.items()})
+    write_all(sysfs / "class" / name, {file: f"{text}\n" for file, text in files.items()})
 
 
 def test_links_with_a_known_rate(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ class Host:
     ) -> None:
         self.ns[thread] = 0
         flags = 0x00208040 if kernel else 0x00400000
-        write(self.proc, {
+        write_all(self.proc, {
             f"{thread}/stat": f"{thread} ({name}) {TAIL.format(flags, 3)}",
             f"{thread}/comm": f"{name}\n",
             f"{thread}/status": STATUS.format(process, thread),
@@ -475,7 +475,7 @@ def test_threads_are_not_read_while_no_cpu_can_be_full(host: HostReader, tmp_pat
         now = Readings(at=10**9, ticks=ticks)
         return [host.processors(now, before, {"0:45"}) for _ in range(2)][-1]
 
-    write(tmp_path, {"proc/7/task/7/schedstat": "500 0 1\n"})
+    write_all(tmp_path, {"proc/7/task/7/schedstat": "500 0 1\n"})
     assert after(89).threads is None
     assert after(91).threads == ()
 
