@@ -186,8 +186,8 @@ def count_alike(turns: int, *ways: str) -> Counted:
         read_ahead(folder)
         buffered = settled(counting, known)
         ended = mountstats.difference(mountstats.read(folder), began).operations
-        for one in counting.values():
-            losses = (lost(one.session) - one.lost)._asdict()
+        for counter in counting.values():
+            losses = (lost(counter.session) - counter.lost)._asdict()
             assert not any(losses.values()), losses
         first, *others = (sorted(m.event for m in each.missing) for each in sessions.values())
         assert all(missing == first for missing in others)
@@ -195,5 +195,5 @@ def count_alike(turns: int, *ways: str) -> Counted:
         assert by_procedure(direct["chunks"], "rpcs") == operations
         assert DONE.items() <= operations.items()
         stack.close()
-        transmissions = {name: one.transmissions for name, one in ended.items()}
+        transmissions = {name: operation.transmissions for name, operation in ended.items()}
         return Counted(direct, buffered, operations, transmissions, first, starts(turns, ways))

@@ -17,5 +17,5 @@ def calls(trace: str) -> list[str]:
 
     An interrupt runs work of others in whatever process it stops, such as RCU callbacks.
     """
-    found = _CALL.finditer(trace)
-    return sorted({call["name"] for call in found if call["interrupt"] == _NO_INTERRUPT})
+    matches = _CALL.finditer(trace)
+    return sorted({call["name"] for call in matches if call["interrupt"] == _NO_INTERRUPT})

@@ -207,11 +207,11 @@ def load() -> tuple[ctypes.CDLL, ctypes.CDLL]:
     return _library("libibverbs.so.1", ibv), _library("librdmacm.so.1", cma)
 
 
-def checked(result: Any, what: str) -> Any:
+def checked(result: Any, subject: str) -> Any:
     """A result that is not -1 and not a null pointer, or VerbsError."""
     if result is None or result == -1 or (hasattr(result, "contents") and not result):
         number = ctypes.get_errno()
-        raise VerbsError(number, f"{what}: {os.strerror(number)}")
+        raise VerbsError(number, f"{subject}: {os.strerror(number)}")
     return result
 
 

@@ -29,15 +29,15 @@ def test_a_healthy_node_has_no_error(solo: Lab) -> None:
 def is_healthy(lab: Lab) -> None:
     # other tests of this lab leave messages in the log, which the doctor reports
     lab.run("client", "dmesg", "--clear")
-    said = lab.run("client", "nfsrdma", "doctor", "server", "--json")
-    findings = {row["name"]: row for row in json.loads(said.stdout)["findings"]}
+    ended = lab.run("client", "nfsrdma", "doctor", "server", "--json")
+    findings = {row["name"]: row for row in json.loads(ended.stdout)["findings"]}
     others = {name: row["found"] for name, row in findings.items() if row["status"] != "ok"}
     assert others.keys() == UNMENDED.get(lab.config.kernel, set()), others
     assert "answers on RDMA 20049" in findings["rdma server"]["found"]
     assert "rpcrdma.ko" in findings["rpcrdma"]["found"]
     assert "rdma 20049, tcp 2049" in findings["portlist"]["found"]
     assert "uses v0" in findings["route to server"]["found"]
-    assert said.stderr == ""
+    assert ended.stderr == ""
 
 
 def test_a_refused_mount_is_explained(solo: Lab) -> None:
@@ -45,26 +45,26 @@ def test_a_refused_mount_is_explained(solo: Lab) -> None:
     options = "proto=rdma,port=20049,retry=0,remoteports=dns"
     mount = ("mount", "-t", "nfs", "-o", options, "server:/export", "/mnt")
     assert solo.run("client", *mount, check=False).returncode
-    said = solo.run("client", "nfsrdma", "explain", "--json")
-    rows = {(row["name"], row["subject"]): row for row in json.loads(said.stdout)["messages"]}
+    explained = solo.run("client", "nfsrdma", "explain", "--json").stdout
+    rows = {(row["name"], row["subject"]): row for row in json.loads(explained)["messages"]}
     assert rows["mount option unknown", "remoteports"]["severity"] == "error"
-    said = solo.run("client", "nfsrdma", "doctor", "--json")
-    statuses = {row["name"]: row["status"] for row in json.loads(said.stdout)["findings"]}
+    report = solo.run("client", "nfsrdma", "doctor", "--json").stdout
+    statuses = {row["name"]: row["status"] for row in json.loads(report)["findings"]}
     assert statuses["kernel log"] == "warning"
     assert statuses["known faults"] == "ok"
 
 
 def test_without_root_what_can_be_read_is_said(solo: Lab) -> None:
     user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    said = solo.run("client", *user, "nfsrdma", "doctor", "none.invalid", check=False)
-    assert said.stderr == ""
-    lines = {line[11:].split("  ")[0]: line for line in said.stdout.splitlines()}
+    ended = solo.run("client", *user, "nfsrdma", "doctor", "none.invalid", check=False)
+    assert ended.stderr == ""
+    lines = {line[11:].split("  ")[0]: line for line in ended.stdout.splitlines()}
     assert lines["link rxe0/1"].startswith("+ ok")
     assert lines["portlist"].startswith("+ ok")
     # a server that does not resolve is the one error, and decides the exit status
     assert lines["server none.invalid"].startswith("x error")
-    assert " 1 error" in said.stdout.splitlines()[-1]
-    assert said.returncode == 1
+    assert " 1 error" in ended.stdout.splitlines()[-1]
+    assert ended.returncode == 1
 
 
 # each fault is a context manager; findings of the checks named are kept
@@ -97,9 +97,9 @@ def no_links():
 
 def seen(fault, *names, server=""):
     with fault:
-        found = [row for n in names for row in
-                 finding.carry_out(n, CHECKS[n], Machine(server=server))]
-    return [row._asdict() for row in found]
+        findings = [row for n in names for row in
+                    finding.carry_out(n, CHECKS[n], Machine(server=server))]
+    return [row._asdict() for row in findings]
 
 conf = "/etc/nfs.conf.d/lab.conf"
 lonely = "ip link add lab7 type dummy; rdma link add rxe7 type rxe netdev lab7"
@@ -157,13 +157,13 @@ print(json.dumps(out))
 
 @pytest.fixture(scope="module")
 def faults(solo_file: Lab) -> dict[str, list[dict[str, Any]]]:
-    said = solo_file.run("client", "python3", "-", stdin=FAULTS.encode(), timeout=900)
-    found: dict[str, list[dict[str, Any]]] = json.loads(said.stdout)
-    return found
+    ended = solo_file.run("client", "python3", "-", stdin=FAULTS.encode(), timeout=900)
+    by_fault: dict[str, list[dict[str, Any]]] = json.loads(ended.stdout)
+    return by_fault
 
 
 @pytest.mark.parametrize(
-    ("fault", "name", "status", "found", "remedy"),
+    ("fault", "name", "status", "text", "remedy"),
     [
         ("no link", "links", "error", "no RDMA link", "nfsrdma link add"),
         ("no link", "route to server", "unknown", "not judged", ""),
@@ -186,13 +186,13 @@ def test_a_fault_is_named_with_its_remedy(
     fault: str,
     name: str,
     status: str,
-    found: str,
+    text: str,
     remedy: str,
 ) -> None:
     del solo
     rows = {row["name"]: row for row in faults[fault]}
     assert rows[name]["status"] == status, rows[name]
-    assert found in rows[name]["found"]
+    assert text in rows[name]["found"]
     assert remedy in rows[name]["remedy"]
 
 
@@ -206,8 +206,8 @@ def test_a_lattice_library_is_not_taken_for_bcc(solo: Lab) -> None:
         "mkdir /tmp/lattice; echo 'class FCC: pass' > /tmp/lattice/bcc.py;"
         "PYTHONPATH=/tmp/lattice nfsrdma doctor; rm -r /tmp/lattice"
     )
-    said = solo.run("client", "sh", "-c", script)
-    (line,) = [line for line in said.stdout.splitlines() if " bcc " in line and "!" in line]
+    ended = solo.run("client", "sh", "-c", script)
+    (line,) = [line for line in ended.stdout.splitlines() if " bcc " in line and "!" in line]
     assert "not the BPF compiler" in line
 
 
@@ -245,20 +245,20 @@ def test_a_link_by_hand_is_gone_after_a_reboot(solo: Lab) -> None:
         }
     finally:
         solo.run("client", "sh", "-c", f"{mend}ip link delete lab8", check=False)
-    found = {
+    reports = {
         name: {row["name"]: row for row in json.loads(text)["findings"]}
         for name, text in texts.items()
     }
-    rows = {name: findings["reboot link rxe8"] for name, findings in found.items()}
+    rows = {name: findings["reboot link rxe8"] for name, findings in reports.items()}
     assert "gone after a reboot: no unit" in rows["by-hand"]["found"]
     assert rows["not-enabled"]["remedy"] == "systemctl enable rxe8.service"
     statuses = {name: row["status"] for name, row in rows.items()}
     assert statuses == {
         "by-hand": "warning", "not-enabled": "warning", "enabled": "ok", "collected": "ok",
     }  # fmt: skip
-    assert found["enabled"]["replace rpcrdma"]["status"] == "ok"
-    assert "nfsd listening on rdma 20049" in found["enabled"]["replace rpcrdma"]["found"]
-    here, there = ([(name, row["status"]) for name, row in found[key].items()]
+    assert reports["enabled"]["replace rpcrdma"]["status"] == "ok"
+    assert "nfsd listening on rdma 20049" in reports["enabled"]["replace rpcrdma"]["found"]
+    here, there = ([(name, row["status"]) for name, row in reports[key].items()]
                    for key in ("enabled", "collected"))  # fmt: skip
     assert there == here
 

@@ -186,17 +186,19 @@ class Client:
         """
 
         def late() -> list[dict[str, Any]] | None:
-            found = [one for one in self.check()["findings"] if one["mount"] in mounts]
-            for one in found:
-                age = one["age_seconds"]
+            findings = [
+                finding for finding in self.check()["findings"] if finding["mount"] in mounts
+            ]
+            for finding in findings:
+                age = finding["age_seconds"]
                 expected = min(2 if age >= LIMIT else 1 if age >= LIMIT / 2 else 0, most)
-                assert one["status"] == ("ok", "warning", "critical")[expected], one
-            old = [one for one in found if one["age_seconds"] >= LIMIT]
-            by_mount = {one["mount"]: one for one in reversed(old)}
-            return [by_mount[one] for one in mounts] if by_mount.keys() == {*mounts} else None
+                assert finding["status"] == ("ok", "warning", "critical")[expected], finding
+            old = [finding for finding in findings if finding["age_seconds"] >= LIMIT]
+            by_mount = {finding["mount"]: finding for finding in reversed(old)}
+            return [by_mount[mount] for mount in mounts] if by_mount.keys() == {*mounts} else None
 
-        found: list[dict[str, Any]] = until(late, f"an old RPC on {mounts}", 60)
-        return found
+        hung: list[dict[str, Any]] = until(late, f"an old RPC on {mounts}", 60)
+        return hung
 
     def recovers(self) -> None:
         """Check until all is well."""
@@ -249,20 +251,20 @@ def prepared_client(lab: Lab) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def prepared(pair_file: ModulePair) -> Iterator[Prepared]:
     """The client for the tests of this file."""
-    found = Prepared(pair_file.lab)
-    yield found
-    found.end()
+    preparation = Prepared(pair_file.lab)
+    yield preparation
+    preparation.end()
 
 
 @pytest.fixture
 def client(pair: Lab, prepared: Prepared) -> Iterator[Client]:
     """A client with a mount over RDMA and one over TCP; each test leaves them well."""
     pair.run("client", "sh", "-ec", BEGIN)
-    found = prepared.client()
+    mounted_client = prepared.client()
     try:
-        yield found
+        yield mounted_client
     finally:
-        found.sh(TIDY)
+        mounted_client.sh(TIDY)
 
 
 CUT = """
@@ -290,7 +292,7 @@ def test_a_server_that_is_cut_off_and_comes_back(client: Client) -> None:
         assert (over_tcp["transport"], over_tcp["vers"]) == ("tcp", "3")
         assert {over_rdma["server"], over_tcp["server"]} == {"server:/export"}
         # one of them may be named
-        assert [one["mount"] for one in client.check(TCP)["findings"]] == [TCP]
+        assert [finding["mount"] for finding in client.check(TCP)["findings"]] == [TCP]
     client.recovers()
 
 
@@ -300,8 +302,8 @@ def test_threads_of_nfsd_that_hang(client: Client) -> None:
         client.sh(f"fsfreeze -f {DISK}", node="server")
         try:
             client.access("echo text > /mnt/disk/new")
-            (found,) = client.hangs("/mnt/disk")
-            assert (found["connection"], found["rpc"]["procedure"]) == ("connected", "CREATE")
+            (finding,) = client.hangs("/mnt/disk")
+            assert (finding["connection"], finding["rpc"]["procedure"]) == ("connected", "CREATE")
             # the other mounts of this server are well
             if client.names_mounts:
                 assert client.check(RDMA, TCP)["exit_status"] == 0
@@ -351,9 +353,9 @@ def test_a_reply_that_is_lost(client: Client) -> None:
         f"mount -t nfs -o {options} 127.0.0.1:/export /mnt/lossy; touch /run/keep"
     )
     client.access("stat /mnt/lossy/none")
-    (found,) = client.hangs("/mnt/lossy")
-    assert found["connection"] == "connected"
-    assert found["rpc"]["queue"] == "xprt_pending"
+    (finding,) = client.hangs("/mnt/lossy")
+    assert finding["connection"] == "connected"
+    assert finding["rpc"]["queue"] == "xprt_pending"
     client.sh("rm /run/keep")
     client.recovers()
     client.sh("umount /mnt/lossy; rm /run/proxy.py")
@@ -405,16 +407,16 @@ def test_autofs_is_not_triggered(client: Client) -> None:
     client.sh(UNIT)
     try:
         with cut_off(client):
-            (found,) = client.check("/mnt/auto")["findings"]
-            assert (found["status"], "autofs" in found["reason"]) == ("ok", True)
+            (finding,) = client.check("/mnt/auto")["findings"]
+            assert (finding["status"], "autofs" in finding["reason"]) == ("ok", True)
             # of the others, that of NFSv4 may wait for its lease to be renewed
-            mounts = {one["mount"] for one in client.check()["findings"]}
+            mounts = {row["mount"] for row in client.check()["findings"]}
             assert {RDMA, TCP} <= mounts
             assert "/mnt/auto" not in mounts
         assert client.sh("grep -c ' /mnt/auto ' /proc/mounts").strip() == "1"
         client.sh("ls /mnt/auto")
-        (found,) = client.check("/mnt/auto")["findings"]
-        assert (found["status"], found["vers"]) == ("ok", "3")
+        (finding,) = client.check("/mnt/auto")["findings"]
+        assert (finding["status"], finding["vers"]) == ("ok", "3")
     finally:
         client.sh(
             "systemctl stop mnt-auto.automount mnt-auto.mount\n"
@@ -427,10 +429,10 @@ def test_what_a_lazy_unmount_leaves(client: Client) -> None:
         client.access(f"ls {RDMA}/{next(NEW)}")
         client.hangs(RDMA)
         client.sh(f"umount -l {RDMA}")
-        (found,) = client.hangs(None, most=1)
-        assert "umount -l" in found["reason"]
+        (finding,) = client.hangs(None, most=1)
+        assert "umount -l" in finding["reason"]
         if client.names_mounts:
-            assert found["advice"].startswith("end it: echo 1 > /sys/fs/nfs/0:")
+            assert finding["advice"].startswith("end it: echo 1 > /sys/fs/nfs/0:")
         # only what is named is judged
         assert client.check(TCP)["exit_status"] == 0
     client.recovers()
@@ -447,12 +449,12 @@ def test_a_mount_of_another_mount_namespace(client: Client) -> None:
     with cut_off(client):
         client.sh("touch /run/pod-goes-on")
         if client.names_mounts:
-            (found,) = client.hangs("/mnt/pod")
-            process = found["namespace_of_process"]
+            (finding,) = client.hangs("/mnt/pod")
+            process = finding["namespace_of_process"]
             assert client.sh(f"cat /proc/{process}/comm").strip() in ("sh", "ls")
         else:
-            (found,) = client.hangs(TCP)
-            assert "for this mount or another one of its server" in found["reason"]
+            (finding,) = client.hangs(TCP)
+            assert "for this mount or another one of its server" in finding["reason"]
     client.recovers()
     client.sh("rm -f /run/pod-*")
 
@@ -469,8 +471,8 @@ def test_recovery_of_state_that_hangs(client: Client) -> None:
     )
     try:
         client.access(f"cat {RDMA}/open; ls {RDMA}/{next(NEW)}")
-        (found,) = client.hangs(RDMA)
-        assert found["connection"] == "connected"
+        (finding,) = client.hangs(RDMA)
+        assert finding["connection"] == "connected"
     finally:
         client.sh("systemctl kill --signal CONT nfsdcld", node="server")
     client.recovers()
@@ -481,8 +483,8 @@ def test_a_server_that_refuses_connections(client: Client) -> None:
     try:
         client.access(f"ls {RDMA}/{next(NEW)}")
         client.access(f"ls {TCP}/{next(NEW)}")
-        for found in client.hangs(RDMA, TCP):
-            assert found["connection"] != "connected"
+        for finding in client.hangs(RDMA, TCP):
+            assert finding["connection"] != "connected"
     finally:
         client.sh("systemctl start nfs-server", node="server")
         client.sh("echo Y > /proc/fs/nfsd/v4_end_grace || true", node="server")
@@ -496,8 +498,8 @@ def test_an_rpc_that_waits_for_gssd(client: Client) -> None:
         client.sh("systemctl kill --signal STOP rpc-gssd")
         try:
             client.access("exec setpriv --reuid lab --clear-groups ls /mnt/krb5")
-            (found,) = client.hangs("/mnt/krb5")
-            assert "rpc.gssd" in found["reason"] + found["advice"], found
+            (finding,) = client.hangs("/mnt/krb5")
+            assert "rpc.gssd" in finding["reason"] + finding["advice"], finding
         finally:
             client.sh("systemctl kill --signal CONT rpc-gssd")
         client.recovers()
@@ -515,8 +517,8 @@ def test_without_the_list_of_rpcs(client: Client) -> None:
             client.access(f"ls {TCP}/{next(NEW)}")
             # if the kernel does not say it, the Call may be that of a process that was killed
             says = client.waits_in("ls") != "0"
-            (found,) = client.hangs(TCP, most=2 if says else 1)
-            assert found["reason"].startswith("Calls and no reply for at least ")
+            (finding,) = client.hangs(TCP, most=2 if says else 1)
+            assert finding["reason"].startswith("Calls and no reply for at least ")
             not_seen = client.check()["not_seen"]
             assert "debugfs is not mounted" in not_seen[0]
             assert says or not_seen[1].startswith("where a thread waits: ")

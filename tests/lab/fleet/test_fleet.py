@@ -41,12 +41,12 @@ def before(fleet: Fleet) -> dict[str, list[str]]:
     return {node: fleet.look(node) for node in fleet.lab.config.nodes}
 
 
-def unchanged(said: str, hosts: tuple[str, ...]) -> None:
+def unchanged(output: str, hosts: tuple[str, ...]) -> None:
     """Check the recap: all hosts are in it, none is changed, failed or unreachable."""
-    figures = recap(said)
+    figures = recap(output)
     assert set(hosts) <= set(figures)
     changed = {host: row["changed"] for host, row in figures.items() if row["changed"]}
-    assert changed == {}, said[-6000:]
+    assert changed == {}, output[-6000:]
     assert not any(row["failed"] or row["unreachable"] for row in figures.values())
 
 
@@ -54,10 +54,10 @@ def test_check_mode_reports_changes_and_makes_none(
     fleet: Fleet, before: dict[str, list[str]]
 ) -> None:
     hosts = fleet.lab.config.nodes
-    said = fleet.play("site", "--check", "--diff")
-    assert all(recap(said)[host]["changed"] for host in hosts)
-    assert f"+server:/export {MOUNT} nfs vers=4.2,proto=rdma" in said
-    assert "only-for-the-lab" not in said
+    output = fleet.play("site", "--check", "--diff")
+    assert all(recap(output)[host]["changed"] for host in hosts)
+    assert f"+server:/export {MOUNT} nfs vers=4.2,proto=rdma" in output
+    assert "only-for-the-lab" not in output
     assert {node: fleet.look(node) for node in hosts} == before
 
 
@@ -67,11 +67,11 @@ def test_site_continues_after_a_kill_and_after_a_host_failed(fleet: Fleet) -> No
     fleet.cut("site", "nfsrdma.tools.server : Export the directories")
     refuse = f"echo install rdma_rxe /bin/false > {NO_DRIVER}"
     fleet.lab.run("client3", "sh", "-c", f"{refuse}; rdma link delete rxe0; modprobe -r rdma_rxe")
-    said = fleet.play("site", check=False)
-    figures = recap(said)
+    output = fleet.play("site", check=False)
+    figures = recap(output)
     assert {host for host in hosts if figures[host]["failed"]} == {"client3"}
-    assert '"client3: Load the modules: ' in said
-    assert '"client1: in the requested state"' in said
+    assert '"client3: Load the modules: ' in output
+    assert '"client1: in the requested state"' in output
     fleet.lab.run("client3", "rm", NO_DRIVER)
     figures = recap(fleet.play("site", "--limit", "client3"))
     assert figures["client3"]["changed"]
@@ -82,9 +82,9 @@ def test_site_continues_after_a_kill_and_after_a_host_failed(fleet: Fleet) -> No
 def test_verify_finds_the_mounts_in_effect(fleet: Fleet) -> None:
     unchanged(fleet.play("verify"), fleet.lab.config.nodes)
     for client in fleet.lab.config.client_nodes:
-        said = fleet.lab.run(client, PROGRAM, "mounts", "--json").stdout
-        (found,) = json.loads(said)["mounts"]
-        assert (found["directory"], found["transport"], found["rsize"]) == (MOUNT, "rdma", 131072)
+        listing = fleet.lab.run(client, PROGRAM, "mounts", "--json").stdout
+        (mount,) = json.loads(listing)["mounts"]
+        assert (mount["directory"], mount["transport"], mount["rsize"]) == (MOUNT, "rdma", 131072)
         assert MOUNT in fleet.lab.run(client, "cat", "/etc/fstab").stdout
 
 
@@ -120,13 +120,13 @@ def test_a_busy_mount_is_reported_and_kept(fleet: Fleet) -> None:
     mounts = json.dumps(
         {"client_mounts": [{"src": "server:/export", "path": MOUNT, "rsize": 65536}]}
     )
-    said = fleet.play("site", "--tags", "client", "-e", mounts, check=False)
-    assert "(sleep, working folder)" in said
-    figures = recap(said)
+    output = fleet.play("site", "--tags", "client", "-e", mounts, check=False)
+    assert "(sleep, working folder)" in output
+    figures = recap(output)
     assert {host for host in figures if figures[host]["failed"]} == {"client1"}
     assert {host for host in figures if figures[host]["changed"]} == {"client2", "client3"}
-    (found,) = json.loads(lab.run("client1", PROGRAM, "mounts", "--json").stdout)["mounts"]
-    assert found["rsize"] == 131072
+    (mount,) = json.loads(lab.run("client1", PROGRAM, "mounts", "--json").stdout)["mounts"]
+    assert mount["rsize"] == 131072
     lab.run("client1", "systemctl", "stop", "busy")
     figures = recap(fleet.play("site", "--tags", "client"))
     assert {host for host in figures if figures[host]["changed"]} == {"client2", "client3"}
@@ -162,8 +162,8 @@ def test_a_sweep_on_several_clients_is_resumed_and_reported(fleet: Fleet) -> Non
     argv = (REPORTER, "report", store, "--json")
     report = json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)
     assert {host["host"] for host in report["fleet"]["hosts"]} == set(fleet.lab.config.client_nodes)
-    assert {one["clients"] for one in report["fleet"]["at_once"]} == {1, 2, 3}
-    assert all(one["server"] for one in report["fleet"]["at_once"])
+    assert {row["clients"] for row in report["fleet"]["at_once"]} == {1, 2, 3}
+    assert all(row["server"] for row in report["fleet"]["at_once"])
 
 
 def test_site_keeps_what_tune_applied(fleet: Fleet) -> None:
@@ -177,12 +177,14 @@ def test_site_keeps_what_tune_applied(fleet: Fleet) -> None:
     words = ("-e", json.dumps(variables))
     worse = (*words, "-e", '{"tune_slower": true}', "--limit", "localhost,client1")
     assert "s after: reverted" in fleet.play("tune", *worse)
-    said = fleet.play("tune", *words, "--limit", "localhost,client1")
-    assert "set tune_again to try it again" in said
-    unchanged(said, ("client1",))
-    said = fleet.play("tune", *words, "-e", '{"tune_again": true}')
-    found = dict(re.findall(r"(client.): [0-9.]+ s before, [0-9.]+ s after: (kept|reverted)", said))
-    assert set(found) == set(hosts)
+    output = fleet.play("tune", *words, "--limit", "localhost,client1")
+    assert "set tune_again to try it again" in output
+    unchanged(output, ("client1",))
+    output = fleet.play("tune", *words, "-e", '{"tune_again": true}')
+    outcomes = dict(
+        re.findall(r"(client.): [0-9.]+ s before, [0-9.]+ s after: (kept|reverted)", output)
+    )
+    assert set(outcomes) == set(hosts)
     # a host where other load made the read slower is skipped, too
     unchanged(fleet.play("tune", *words), hosts)
     unchanged(fleet.play("site"), hosts)

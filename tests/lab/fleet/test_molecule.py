@@ -18,8 +18,8 @@ def test_scenario(scenario: str, tmp_path: Path) -> None:
     place = Path(known["ANSIBLE_COLLECTIONS_PATH"], "ansible_collections/nfsrdma/tools")
     argv = (Path(sys.executable).with_name("molecule"), "test", "--scenario-name", scenario)
     done = subprocess.run(argv, cwd=place, env=known, capture_output=True, text=True, check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-8000:]
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-8000:]
     # molecule also succeeds if the tags of the scenario select no task
-    assert "in the requested state" in said
-    assert "rolled back" in said
+    assert "in the requested state" in output
+    assert "rolled back" in output

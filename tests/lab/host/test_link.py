@@ -129,8 +129,8 @@ def test_the_commands_say_what_is_wrong_in_one_line(solo: Lab) -> None:
         "nfsrdma link delete none; nfsrdma link add 'a;reboot' --netdev v0;"
         "setpriv --reuid=65534 --clear-groups nfsrdma link show"
     )
-    said = solo.run("client", "sh", "-c", script)
-    assert len(said.stderr.splitlines()) == 2
-    assert "no RDMA device 'none'" in said.stderr
-    assert "link name 'a;reboot'" in said.stderr
-    assert said.stdout.splitlines()[1].split()[:4] == ["rxe0/1", "ACTIVE", "LINK_UP", "rxe"]
+    ended = solo.run("client", "sh", "-c", script)
+    assert len(ended.stderr.splitlines()) == 2
+    assert "no RDMA device 'none'" in ended.stderr
+    assert "link name 'a;reboot'" in ended.stderr
+    assert ended.stdout.splitlines()[1].split()[:4] == ["rxe0/1", "ACTIVE", "LINK_UP", "rxe"]

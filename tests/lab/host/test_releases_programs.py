@@ -72,8 +72,8 @@ def run(lab: Lab, path: str, *argv: str) -> str:
 
 def doctor(lab: Lab, path: str) -> dict[str, dict[str, str]]:
     lab.run("client", "dmesg", "--clear")
-    said = run(lab, path, "/usr/local/bin/nfsrdma", "doctor", "server", "--json")
-    return {row.pop("name"): row for row in json.loads(said)["findings"]}
+    report = run(lab, path, "/usr/local/bin/nfsrdma", "doctor", "server", "--json")
+    return {row.pop("name"): row for row in json.loads(report)["findings"]}
 
 
 def test_doctor_finds_the_same_with_the_programs_of_each_release(solo: Lab, path: str) -> None:

@@ -57,11 +57,11 @@ def effect(lab: Lab, script: str = "true") -> dict[str, tuple[int, int]]:
     look = "udevadm settle; cat /proc/self/mountinfo; grep . /sys/class/bdi/0:*/read_ahead_kb"
     lines = sh(lab, f"{{ {script}\n}} >&2\n{look}").splitlines()
     kib = {line.split("/")[4]: int(line.rpartition(":")[2]) for line in lines if line[:4] == "/sys"}
-    found = {}
+    by_mount = {}
     for row in (line.split() for line in lines if ",rsize=" in line):
         rsize = int(row[-1].split("rsize=")[1].split(",")[0])
-        found[row[4].replace("\\040", " ")] = rsize, kib[row[2]]
-    return found
+        by_mount[row[4].replace("\\040", " ")] = rsize, kib[row[2]]
+    return by_mount
 
 
 @pytest.mark.main

@@ -27,15 +27,15 @@ MONITORING = Path(__file__).parents[3] / "playbooks/monitoring"
 @pytest.fixture(scope="module")
 def watched(pair_file: ModulePair) -> Iterator[Scene]:
     """One dashboard for all tests of this file."""
-    with scene(pair_file.bring(THEIRS, THEIRS)) as found:
-        yield found
+    with scene(pair_file.bring(THEIRS, THEIRS)) as dashboard:
+        yield dashboard
 
 
 @pytest.fixture(scope="module")
 def browser(watched: Scene) -> Iterator[Browser]:
     """One page for all tests of this file, open from the first to the last."""
-    with opened(watched.url) as found:
-        yield found
+    with opened(watched.url) as window:
+        yield window
 
 
 @pytest.mark.nightly

@@ -138,8 +138,8 @@ def read_by(idle: float) -> str:
 
 def test_a_reader_that_uses_all_of_a_cpu(data: Lab) -> None:
     with mounted(data, "vers=3,proto=tcp,nolock"):
-        said = is_named(data, "Thread: python3 (pid ", read_by(0))
-        assert "O_DIRECT" in said
+        sentence = is_named(data, "Thread: python3 (pid ", read_by(0))
+        assert "O_DIRECT" in sentence
         is_not_named(data, "Thread:", read_by(0.5))
 
 
@@ -182,8 +182,8 @@ def test_a_cpu_that_is_full_of_interrupts(data: Lab) -> None:
     data.run("client", "sh", "-ec", RULES)
     try:
         with mounted(data, "vers=3,proto=tcp,nolock"):
-            said = is_named(data, "CPU: CPU 1 is ", packets(0))
-            assert "in interrupts" in said
+            sentence = is_named(data, "CPU: CPU 1 is ", packets(0))
+            assert "in interrupts" in sentence
             is_not_named(data, "CPU: CPU 1", packets(0.5))
     finally:
         data.run("client", "nft", "delete", "table", "inet", "slow")
@@ -196,8 +196,8 @@ def test_a_full_link(data: Lab, wire: Lab) -> None:
     try:
         with mounted(data, "vers=3,proto=tcp,nolock"):
             wire.set_link("40mbit/100us")
-            said = is_named(data, "Link: eth1 receives ", fio(8))
-            assert said.endswith("of its 40 Mb/s.")
+            sentence = is_named(data, "Link: eth1 receives ", fio(8))
+            assert sentence.endswith("of its 40 Mb/s.")
             wire.set_link("26mbit/100us")
             is_not_named(data, "Link:", fio(8))
     finally:
@@ -228,8 +228,8 @@ def test_all_credits_in_use(data: Lab, wire: Lab) -> None:
     try:
         with mounted(data, "vers=3,proto=rdma,port=20049,nolock,rsize=65536"):
             wire.set_link("1gbit/20ms")
-            said = is_named(data, "Credits: all ", fio(32, bs="16k"))
-            assert "max_requests" in said
+            sentence = is_named(data, "Credits: all ", fio(32, bs="16k"))
+            assert "max_requests" in sentence
             is_not_named(data, "Credits:", fio(6, bs="16k"))
     finally:
         data.run("server", "sysctl", "-qw", f"{grants}={before}")
@@ -318,8 +318,8 @@ def test_all_threads_of_nfsd_busy(slow: Lab) -> None:
         slow.run("server", "exportfs", "-u", "*:/srv/slow")
         slow.run("server", *set_to, "1")
         with mounted(slow, options, "/srv/hidden"), loaded(slow, writes(8)):
-            said = is_named(slow, "nfsd threads: ", WAIT, "server")
-            assert "all 1 threads" in said
+            sentence = is_named(slow, "nfsd threads: ", WAIT, "server")
+            assert "all 1 threads" in sentence
             slow.run("server", *set_to, "16")
             is_not_named(slow, "nfsd threads:", WAIT, "server")
     finally:

@@ -47,8 +47,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
-            with opened(process.stdout.readline().strip()) as found:
-                yield found
+            with opened(process.stdout.readline().strip()) as window:
+                yield window
         finally:
             process.send_signal(signal.SIGTERM)
 
@@ -74,9 +74,9 @@ def laid_out(page: Browser, expected: int) -> list[list[int]]:
 def test_an_empty_chart_shows_the_reason(page: Browser) -> None:
     page.page.select_option("#who", "mount:/tcp")
     page.page.wait_for_selector(".chart.empty")
-    found = page.page.evaluate(REASONS)
-    assert RDMA_ONLY.items() <= found.items()
-    assert found["Distribution of RPC times"].startswith("No RPCs on this mount")
+    reasons = page.page.evaluate(REASONS)
+    assert RDMA_ONLY.items() <= reasons.items()
+    assert reasons["Distribution of RPC times"].startswith("No RPCs on this mount")
     page.page.select_option("#who", "mount:/mnt")
     page.page.wait_for_selector(".chart.empty", state="detached")
 

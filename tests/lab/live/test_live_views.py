@@ -93,14 +93,14 @@ def shows(watched: Scene, transport: str) -> None:
         assert value(text, f"nfsrdma_mount_read_bytes_total{own}") >= job["io_bytes"]
         users = rf'^nfsrdma_mount_xprt_info{{mount="{MOUNT}",.*,xprt="([^"]+)"}} 1.0$'
         (name,) = re.findall(users, text, re.M)
-        one = f'{{transport="{transport}",xprt="{name}"}}'
+        labels = f'{{transport="{transport}",xprt="{name}"}}'
         if old:
             # device and index in place of a number
             assert re.fullmatch(r"0:\d+ 0", name)
-            assert f"nfsrdma_xprt_connected{one}" not in text
+            assert f"nfsrdma_xprt_connected{labels}" not in text
         else:
             assert name.isdecimal()
-            assert value(text, f"nfsrdma_xprt_connected{one}") == 1
+            assert value(text, f"nfsrdma_xprt_connected{labels}") == 1
     logs = watched.lab.run("client", "cat", "/run/dashboard", "/run/exporter").stdout
     for text in (logs, use_top(watched.lab)):
         assert "Traceback" not in text
@@ -160,5 +160,5 @@ def test_the_example_of_a_unit_runs_an_exporter_that_requires_the_token(solo: La
         until(lambda: "nfsrdma_build_info{" in scrape(solo, token), "the exporter of the unit")
         assert "nfsrdma_build_info" not in scrape(solo)
     finally:
-        said = solo.run("client", "sh", "-ec", END_UNIT).stdout
-    assert said == "Result=success\n"
+        result = solo.run("client", "sh", "-ec", END_UNIT).stdout
+    assert result == "Result=success\n"

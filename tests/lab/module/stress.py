@@ -70,7 +70,7 @@ class Storm(NamedTuple):
     @property
     def operations(self) -> int:
         """The sum over all processes."""
-        return sum(one.operations for one in self.done)
+        return sum(outcome.operations for outcome in self.done)
 
     @property
     def disconnects(self) -> list[int]:
@@ -111,7 +111,7 @@ def storm(
     # not before the unmount: it gives back what was delegated
     for client, running in works.items():
         same_on_the_server(lab, f"/export/storm-{client}", running.result())
-    done = [one for running in works.values() for one in running.result()]
+    done = [outcome for running in works.values() for outcome in running.result()]
     return Storm(happened, done, facts)
 
 
@@ -150,7 +150,7 @@ def ask(lab: Nodes, clients: Iterable[str]) -> None:
 
 
 def same_on_the_server(lab: Nodes, folder: str, done: list[Done]) -> None:
-    lines = [f"{one.sha256}  {one.worker}\n" for one in done if one.sha256]
+    lines = [f"{outcome.sha256}  {outcome.worker}\n" for outcome in done if outcome.sha256]
     script = f"cd {folder} && sha256sum --check --quiet && rm -r {folder}"
     lab.run("server", "sh", "-c", script, stdin="".join(lines).encode())
 
@@ -174,7 +174,7 @@ def work(folder: str, seed: str, forgets: bool) -> list[Done]:
     stop.set()
     assert hung(workers, ENDED) == []
     done = [results.get(timeout=1) for _ in workers]
-    assert [one for one in done if one.error] == []
+    assert [outcome for outcome in done if outcome.error] == []
     return done
 
 

@@ -83,11 +83,11 @@ def headers(wire: Wire, sends: list[Send], source: str) -> list[Header]:
     return [wire.decode(send.payload)[0] for send in once(sends) if send.source == source]
 
 
-def chunks(found: list[Header], kind: str) -> list[int]:
+def chunks(messages: list[Header], kind: str) -> list[int]:
     """Lengths of the Write chunks, or of the Read chunks, of some headers."""
     lists = {
-        "write": [chunk for header in found for chunk in header.writes],
-        "read": [read.segments for header in found for read in header.reads],
+        "write": [chunk for header in messages for chunk in header.writes],
+        "read": [read.segments for header in messages for read in header.reads],
     }
     return [sum(segment.length for segment in chunk) for chunk in lists[kind]]
 

@@ -305,9 +305,9 @@ def test_a_mount_is_made_or_refused(both: Lab, node: str, record_property: Recor
 
 def mounts(lab: Lab, options: str) -> bool:
     """Whether a mount was made; if not, mount prints an error."""
-    said = lab.run("client", "sh", "-c", MOUNT, options, check=False, timeout=300)
-    assert not said.returncode or "mount" in said.stderr, said
-    return said.returncode == 0
+    ended = lab.run("client", "sh", "-c", MOUNT, options, check=False, timeout=300)
+    assert not ended.returncode or "mount" in ended.stderr, ended
+    return ended.returncode == 0
 
 
 def test_nfsd_listens_or_says_that_it_does_not(both: Lab, record_property: Record) -> None:

@@ -24,7 +24,7 @@ Record = Callable[[str, object], None]
 V3, V4 = "vers=3", "vers=4.2,nconnect=4"
 SHORT = ((V4, ("client's device removed", "server's link down", "client moved"), 10),)
 # a server that restarts forgets which Calls of NFSv3 it has answered
-FORGETFUL = tuple(name for name, one in FAULTS.items() if one.forgets)
+FORGETFUL = tuple(name for name, fault in FAULTS.items() if fault.forgets)
 LONG = tuple(
     (V4 if i % 2 or name in FORGETFUL else V3, (name,), 120) for i, name in enumerate(FAULTS)
 )
@@ -83,7 +83,7 @@ def test_an_application_notices_no_disconnect(
     record_property("faults", len(result.faults))
     record_property("disconnects", sum(result.disconnects))
     record_property("operations", result.operations)
-    record_property("slowest operation [s]", max(one.slowest for one in result.done))
+    record_property("slowest operation [s]", max(outcome.slowest for outcome in result.done))
 
 
 def reason(lab: Lab, options: str, name: str) -> str:

@@ -51,26 +51,26 @@ def test_clients_that_acknowledge_nothing_cost_no_more_than_server_memory(
         # RFC 5041, section 7: a message that finds no receive ends the connection
         pytest.skip("soft-iWARP has no clients without receives; missed: what they cost")
     connections = 64 if long else 12
-    found = leave_unreceived(both_ours, connections, calls=8, to_the_end=long)
-    print(found)
-    assert found.charged <= found.limit, found
+    kept = leave_unreceived(both_ours, connections, calls=8, to_the_end=long)
+    print(kept)
+    assert kept.charged <= kept.limit, kept
     # all of them together want much more
-    assert found.charged > found.limit / 2, found
-    assert connections * 8 > found.limit + BESIDE
+    assert kept.charged > kept.limit / 2, kept
+    assert connections * 8 > kept.limit + BESIDE
     # the reader has a floor; before there were floors it waited until connections ended, 20 to 40 s
-    work = found.work
-    assert work.reads, found
-    assert work.longest <= GOAL * both_ours.config.patience + CALLS * work.beside, found
+    work = kept.work
+    assert work.reads, kept
+    assert work.longest <= GOAL * both_ours.config.patience + CALLS * work.beside, kept
     record_property("longest wait of a reader", round(work.longest, 2))
     # they acknowledge nothing, and wait for each other's memory
-    assert found.fenced, found
+    assert kept.fenced, kept
     record_property("connections", connections)
-    record_property("MiB charged", found.charged)
-    if found.held is None:
+    record_property("MiB charged", kept.charged)
+    if kept.held is None:
         print("this kernel keeps freed memory for a while; missed: how much less is available")
         return
-    assert found.charged / 2 < found.held <= found.limit + BESIDE, found
-    record_property("MiB less available", round(found.held, 1))
+    assert kept.charged / 2 < kept.held <= kept.limit + BESIDE, kept
+    record_property("MiB less available", round(kept.held, 1))
 
 
 @pytest.fixture
@@ -80,17 +80,17 @@ def roce(both_ours: Lab) -> Lab:
     return both_ours
 
 
-def nobody_waits(lab: Lab, found: Held, record_property: Record) -> None:
+def nobody_waits(lab: Lab, held: Held, record_property: Record) -> None:
     """The application waited no longer than GOAL, on top of what Calls take here."""
-    print(found)
-    waits = found.waits
+    print(held)
+    waits = held.waits
     record_property("longest wait", round(waits.longest, 2))
     record_property("longest Call without chunks meanwhile", round(waits.beside, 2))
     # the memory was wanted: the clients hold all that they can get
-    assert found.charged > found.least, found
-    assert waits.rounds > 3, found
-    assert waits.longest <= GOAL * lab.config.patience + CALLS * waits.beside, found
-    assert found.fenced is None or found.fenced > 0, found
+    assert held.charged > held.least, held
+    assert waits.rounds > 3, held
+    assert waits.longest <= GOAL * lab.config.patience + CALLS * waits.beside, held
+    assert held.fenced is None or held.fenced > 0, held
 
 
 @pytest.mark.nightly
@@ -99,10 +99,10 @@ def test_a_reader_does_not_wait_for_clients_that_receive_nothing(
 ) -> None:
     # the server checks each connection every 20 s: one completion each time was enough for ever
     pause, seconds = (15, 90.0) if long else (2, 8.0)
-    found = hold(roce, "reads", pause=pause, seconds=seconds)
-    nobody_waits(roce, found, record_property)
+    held = hold(roce, "reads", pause=pause, seconds=seconds)
+    nobody_waits(roce, held, record_property)
     # a receipt from time to time is not enough
-    assert found.waits.received > 0, found
+    assert held.waits.received > 0, held
 
 
 @pytest.mark.nightly
@@ -110,16 +110,16 @@ def test_a_reader_does_not_wait_for_a_client_that_was_cut_off(
     roce: Lab, record_property: Record
 ) -> None:
     """Its eight connections have one address, as with nconnect=8."""
-    found = hold(roce, "reads", sources=ADDRESSES[:1], missing=ACKNOWLEDGMENTS)
-    nobody_waits(roce, found, record_property)
+    held = hold(roce, "reads", sources=ADDRESSES[:1], missing=ACKNOWLEDGMENTS)
+    nobody_waits(roce, held, record_property)
 
 
 @pytest.mark.nightly
 def test_a_writer_does_not_wait_for_clients_that_deliver_nothing(
     roce: Lab, record_property: Record
 ) -> None:
-    found = hold(roce, "writes", missing=DATA_OF_READS)
-    nobody_waits(roce, found, record_property)
+    held = hold(roce, "writes", missing=DATA_OF_READS)
+    nobody_waits(roce, held, record_property)
 
 
 @pytest.mark.nightly

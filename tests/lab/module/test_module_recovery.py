@@ -59,8 +59,8 @@ NO_LEASE = "rm /etc/nfs.conf.d/lease.conf; systemctl restart nfs-server"
 @pytest.fixture
 def sums(both_ours: Lab) -> Iterator[dict[str, str]]:
     """Files on the server, and their SHA-256 by name."""
-    said = both_ours.run("server", "sh", "-ec", FILES).stdout
-    yield {line.split()[1]: line.split()[0] for line in said.splitlines()}
+    listing = both_ours.run("server", "sh", "-ec", FILES).stdout
+    yield {line.split()[1]: line.split()[0] for line in listing.splitlines()}
     both_ours.run("server", "rm", "-r", "/export/silent")
 
 

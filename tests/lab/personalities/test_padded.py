@@ -290,15 +290,15 @@ def test_a_message_longer_than_a_receive_ends_its_connection(victim: Lab) -> Non
 
 @on("client")
 def offer_without_use() -> None:
-    one = Segment(0, SIZE, 0)
+    segment = Segment(0, SIZE, 0)
     cases: dict[str, tuple[int, tuple[Segment, ...], dict[str, Any]]] = {
-        "less than the READ": (SIZE, (replace(one, length=4096),), {}),
-        "nothing": (SIZE, (replace(one, length=0),), {}),
-        "more than a message": (1 << 18, (replace(one, length=1 << 18),), {}),
-        "more than its own receives": (32768, (replace(one, length=32768),), {}),
-        "4 GiB, for a small READ": (SIZE, (replace(one, length=0xFFFFFFFF),), {}),
-        "a Reply chunk as well": (SIZE, (one,), {"reply": (replace(one, handle=9),)}),
-        "two segments": (SIZE, (one, one), {}),
+        "less than the READ": (SIZE, (replace(segment, length=4096),), {}),
+        "nothing": (SIZE, (replace(segment, length=0),), {}),
+        "more than a message": (1 << 18, (replace(segment, length=1 << 18),), {}),
+        "more than its own receives": (32768, (replace(segment, length=32768),), {}),
+        "4 GiB, for a small READ": (SIZE, (replace(segment, length=0xFFFFFFFF),), {}),
+        "a Reply chunk as well": (SIZE, (segment,), {"reply": (replace(segment, handle=9),)}),
+        "two segments": (SIZE, (segment, segment), {}),
     }
     others = {
         # two segments are memory of version 1, under a key that does not exist

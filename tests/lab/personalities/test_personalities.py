@@ -80,7 +80,9 @@ ALL = (READ_READ, PADDED, PRE_POSTED, CACHED, OPTIMISTIC)
 def with_each(*personalities: Personality, nightly: bool = False) -> pytest.MarkDecorator:
     """Run a test with each of these; its transports have the personality."""
     marks = [NIGHTLY] if nightly else []
-    values = [pytest.param(one, marks=marks, id=str(one)) for one in personalities]
+    values = [
+        pytest.param(personality, marks=marks, id=str(personality)) for personality in personalities
+    ]
     return pytest.mark.parametrize("personality", values, indirect=True)
 
 
@@ -90,10 +92,10 @@ def in_turn(
     """Run a test with all pairs of them; each personality has one value that is not nightly."""
     pairs = [
         pytest.param(
-            one, value, id=f"{one}-{value}",
+            personality, value, id=f"{personality}-{value}",
             marks=[] if index == number % len(values) else [NIGHTLY],
         )
-        for number, one in enumerate(personalities)
+        for number, personality in enumerate(personalities)
         for index, value in enumerate(values)
     ]  # fmt: skip
     return pytest.mark.parametrize(names, pairs, indirect=indirect)

@@ -118,8 +118,8 @@ def test_the_probe_and_status_tell_of_lanes(cards: Lab) -> None:
     with set_parameters(cards, lanes=2), tracing(cards, "client", "connections"):
         counters, _, status = read_all_sizes(cards, "vers=3")
 
-        def lanes(what: str) -> int:
-            return sums(cards, "client", "times", what=what)["times"]
+        def lanes(event: str) -> int:
+            return sums(cards, "client", "times", what=event)["times"]
 
         until(lambda: lanes("lane end") >= 2, "as many lanes ended as there were")
         assert (lanes("lane"), lanes("lane end")) == (2, 2)

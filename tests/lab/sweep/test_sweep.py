@@ -62,19 +62,19 @@ def stored(node: Lab) -> list[Trial]:
 
 
 def exported(node: Lab) -> dict[str, Any]:
-    said = node.run("client", "nfsrdma", "results", "export", STORE, "--format", "json").stdout
-    found: dict[str, Any] = json.loads(said)
-    return found
+    text = node.run("client", "nfsrdma", "results", "export", STORE, "--format", "json").stdout
+    contents: dict[str, Any] = json.loads(text)
+    return contents
 
 
 def copied(node: Lab, path: Path) -> Path:
     """The node's store, on this host: drawing takes minutes on an emulated processor."""
-    found = exported(node)
+    contents = exported(node)
     with Store(path) as store:
         store.add_all(
-            map(Plan.from_json, found["plans"]),
-            found["environments"].values(),
-            map(Trial.from_json, found["trials"]),
+            map(Plan.from_json, contents["plans"]),
+            contents["environments"].values(),
+            map(Trial.from_json, contents["trials"]),
         )
     return path
 
@@ -156,7 +156,7 @@ def test_the_store_has_the_probe_sets_of_each_trial(node: Lab, tmp_path: Path) -
 
 @pytest.mark.nightly
 def test_kill_9_then_resume_and_only_one_on_a_mount_point(node: Lab) -> None:
-    said = in_background(
+    printed = in_background(
         node,
         f"""
         until [ "$(trials)" -ge 2 ] && reading; do sleep 0.1; done
@@ -169,7 +169,7 @@ def test_kill_9_then_resume_and_only_one_on_a_mount_point(node: Lab) -> None:
         # enough trials to outlast the other sweep, which starts while they run
         *TINY, "--rsize", "4k..64k", "--read-ahead", "0", "--whole-file",
     )  # fmt: skip
-    assert said.split() == ["status", "1", "killed", "137", "mounted"]
+    assert printed.split() == ["status", "1", "killed", "137", "mounted"]
     before = stored(node)
     assert 2 <= len(before) < 10
     node.run("client", "nfsrdma", "sweep", "--resume", STORE, timeout=400)
@@ -181,7 +181,7 @@ def test_kill_9_then_resume_and_only_one_on_a_mount_point(node: Lab) -> None:
 
 @pytest.mark.nightly
 def test_a_server_gone_in_mid_trial_fails_the_trial_not_the_machine(node: Lab) -> None:
-    said = in_background(
+    printed = in_background(
         node,
         """
         until [ "$(trials)" -ge 1 ] && reading; do sleep 0.1; done
@@ -194,10 +194,10 @@ def test_a_server_gone_in_mid_trial_fails_the_trial_not_the_machine(node: Lab) -
         *TINY, "--file-size", "8M", "--rsize", "4k,8k,32k,64k,128k",
         "--read-ahead", "0", "--transport", "tcp", "--whole-file",
     )  # fmt: skip
-    status, *log = said.splitlines()
+    status, *log = printed.splitlines()
     assert status == "1"
-    assert "still mounted" not in said
-    assert "Traceback" not in said
+    assert "still mounted" not in printed
+    assert "Traceback" not in printed
     assert log[-1].startswith("nfsrdma: stopped: 3 trials in a row failed")
     assert ".nfsrdma-sweep-8M stays on the server" in log[-1]
     assert json.loads(log[-2])["event"] == "finished"
@@ -254,9 +254,9 @@ def test_the_servers_largest_block_is_an_axis(node: Lab) -> None:
         "--axis", "server:nfsd.max_block_size=32768,262144",
     )  # fmt: skip
     assert nfsd(node) == before
-    found = {(t.cell.transport, t.cell.rsize, t.cell.axes[0][1]): t for t in trials}
-    assert len(found) == 8
-    for (_, rsize, block), trial in found.items():
+    by_cell = {(t.cell.transport, t.cell.rsize, t.cell.axes[0][1]): t for t in trials}
+    assert len(by_cell) == 8
+    for (_, rsize, block), trial in by_cell.items():
         if rsize > int(block):
             assert trial.status == "not_offered"
             assert "rsize: requested 131072, got 32768" in trial.reason
@@ -268,7 +268,7 @@ def test_the_servers_largest_block_is_an_axis(node: Lab) -> None:
 @pytest.mark.nightly
 def test_kill_9_leaves_the_largest_block_to_the_next_command(node: Lab) -> None:
     before = nfsd(node)
-    said = in_background(
+    printed = in_background(
         node,
         """
         until reading; do sleep 0.05; done
@@ -278,7 +278,7 @@ def test_kill_9_leaves_the_largest_block_to_the_next_command(node: Lab) -> None:
         *TINY, "--rsize", "32k", "--read-ahead", "0", "--whole-file",
         "--axis", "server:nfsd.max_block_size=65536",
     )  # fmt: skip
-    assert said.split() == ["killed", "137", "65536"]
+    assert printed.split() == ["killed", "137", "65536"]
     restore(node)
     assert nfsd(node) == before
     node.run("client", "nfsrdma", "sweep", "--resume", STORE, timeout=400)
@@ -299,11 +299,11 @@ def test_what_is_not_offered_is_said_with_both_values(node: Lab) -> None:
 def test_depth_beside_read_ahead(node: Lab) -> None:
     argv = ("nfsrdma", "sweep", TARGET, "--output", STORE, *TINY, "--whole-file")
     words = ("--transport", "rdma", "--rsize", "32k", "--read-ahead", "0,4", "--depth", "1,8")
-    said = node.run("client", *argv, *words, timeout=400).stdout
+    report = node.run("client", *argv, *words, timeout=400).stdout
     trials = {trial.cell: trial for trial in stored(node)}
     near, far = (Cell("rdma", 32768, ahead) for ahead in (0, 4))
-    one, eight = (Cell("rdma", 32768, 0, depth=depth, direct=True) for depth in (1, 8))
-    assert set(trials) == {near, far, one, eight}
+    single, eight = (Cell("rdma", 32768, 0, depth=depth, direct=True) for depth in (1, 8))
+    assert set(trials) == {near, far, single, eight}
     for trial in trials.values():
         assert (trial.status, trial.verified, trial.transfer.bytes) == ("ok", True, 4 << 20), (
             trial.reason
@@ -311,13 +311,13 @@ def test_depth_beside_read_ahead(node: Lab) -> None:
     # buffered reads fetch a page at a time, or whole blocks; O_DIRECT reads are as large as rsize
     assert trials[near].rpc.operations == 1024
     assert trials[far].rpc.operations <= 140
-    assert trials[one].rpc.operations == trials[eight].rpc.operations == 128
+    assert trials[single].rpc.operations == trials[eight].rpc.operations == 128
     assert [trials[cell].in_effect.read_ahead_kb_after for cell in (near, far)] == [0, 128]
     # eight requests in flight wait for each other
-    assert trials[eight].rpc.execute_ms > 2 * trials[one].rpc.execute_ms
-    best = next(line for line in said.splitlines() if line.startswith("best: rdma 32k, "))
+    assert trials[eight].rpc.execute_ms > 2 * trials[single].rpc.execute_ms
+    best = next(line for line in report.splitlines() if line.startswith("best: rdma 32k, "))
     kinds = ["direct", "buffered"] if "direct, depth" in best else ["buffered", "direct"]
-    assert f"\n  {' against '.join(kinds)}: " in said
+    assert f"\n  {' against '.join(kinds)}: " in report
 
 
 def test_writing(node: Lab) -> None:
@@ -334,15 +334,15 @@ def test_writing(node: Lab) -> None:
 def test_no_space_on_the_server(node: Lab) -> None:
     sweep = f"nfsrdma sweep server:{SMALL} --vers 3 --output {STORE} --file-size 4M"
     with small_export(node, "client", "2M"):
-        said = node.run("client", "sh", "-c", f"{sweep}; echo status $?; ls -A {SMALL}")
+        ended = node.run("client", "sh", "-c", f"{sweep}; echo status $?; ls -A {SMALL}")
     # and nothing of the file
-    probes, version, step, *rest = said.stdout.splitlines()
+    probes, version, step, *rest = ended.stdout.splitlines()
     assert probes == "probe sets: cpu, chunks, registrations"
     assert version.startswith("NFS version: 3 (")
     assert step.startswith("sweep: making and reading the 4M test file once over tcp and rdma (")
     assert rest == ["status 1"]
-    assert len(said.stderr.splitlines()) == 1
-    assert "no space on the server for .nfsrdma-sweep-4M" in said.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    assert "no space on the server for .nfsrdma-sweep-4M" in ended.stderr
 
 
 @pytest.mark.nightly
@@ -354,13 +354,13 @@ def test_a_sweep_on_hardware_is_by_time_and_has_loads(rate: str) -> None:
     short = ("--seconds", "0.5", "--rsize", "256k", "--runs", "1", "--exhaustive", "--no-probes")
     with Lab(config) as lab:
         argv = ("nfsrdma", "sweep", TARGET, "--output", STORE, "--read-ahead", "4", *short)
-        said = lab.run("client", *argv, "--jobs", "1,2", "--nconnect", "1,2", timeout=900).stdout
-        found = exported(lab)
-        trials = [Trial.from_json(trial) for trial in found["trials"]]
-        assert next(iter(found["environments"].values()))["lab link"].startswith(rate)
-        assert "measuring how large the test file has to be for trials of 0.5 s" in said
-        assert "8 trials of up to 0.5 s, after a warm-up of 0.1 s" in said
-        assert "fstab: server:/export  /MOUNT/POINT  nfs  vers=4.2,proto=" in said
+        report = lab.run("client", *argv, "--jobs", "1,2", "--nconnect", "1,2", timeout=900).stdout
+        contents = exported(lab)
+        trials = [Trial.from_json(trial) for trial in contents["trials"]]
+        assert next(iter(contents["environments"].values()))["lab link"].startswith(rate)
+        assert "measuring how large the test file has to be for trials of 0.5 s" in report
+        assert "8 trials of up to 0.5 s, after a warm-up of 0.1 s" in report
+        assert "fstab: server:/export  /MOUNT/POINT  nfs  vers=4.2,proto=" in report
         assert {(t.cell.transport, t.cell.jobs, t.cell.nconnect) for t in trials} == {
             (transport, jobs, nconnect)
             for transport in ("tcp", "rdma")
@@ -378,20 +378,20 @@ def test_a_sweep_on_hardware_is_by_time_and_has_loads(rate: str) -> None:
         lab.run("client", "sh", "-c", f"rm -f {STORE}*")
         # O_DIRECT reads begin with the file again
         words = ("--direct", "--depth", "1,8", "--rsize", "8k", "--transport", "rdma")
-        said = lab.run("client", *argv, *words, "--file-size", "64k", timeout=900).stdout
-        assert "a trial reads the file again when it is at its end (O_DIRECT)" in said
+        report = lab.run("client", *argv, *words, "--file-size", "64k", timeout=900).stdout
+        assert "a trial reads the file again when it is at its end (O_DIRECT)" in report
         trials = stored(lab)
         assert {trial.cell.depth for trial in trials} == {1, 8}
         for trial in trials:
             assert (trial.status, trial.verified) == ("ok", True), trial.reason
             assert trial.transfer.duration_ns >= 0.49e9
             assert trial.transfer.bytes > trial.file_size == 64 << 10
-        assert said.count(" times the file") == 2
+        assert report.count(" times the file") == 2
         assert lab.run("client", "ls", "-A", "/export").stdout == ""
 
 
 @pytest.mark.parametrize(
-    ("words", "what"),
+    ("words", "message"),
     [
         (("nosuchhost:/export",), "unknown host 'nosuchhost'"),
         (("server:/nothing",), "does not export '/nothing'"),
@@ -400,9 +400,9 @@ def test_a_sweep_on_hardware_is_by_time_and_has_loads(rate: str) -> None:
         (("server:/$(reboot) x",), "export"),
     ],
 )
-def test_bad_input_is_one_clear_line(node: Lab, words: tuple[str, ...], what: str) -> None:
+def test_bad_input_is_one_clear_line(node: Lab, words: tuple[str, ...], message: str) -> None:
     argv = ("nfsrdma", "sweep", *words, "--vers", "3", "--output", STORE)
-    said = node.run("client", *argv, check=False)
-    assert said.returncode == 1
-    assert len(said.stderr.splitlines()) == 1
-    assert what in said.stderr
+    ended = node.run("client", *argv, check=False)
+    assert ended.returncode == 1
+    assert len(ended.stderr.splitlines()) == 1
+    assert message in ended.stderr

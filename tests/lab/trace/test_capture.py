@@ -80,9 +80,9 @@ def begin(lab: Nodes, *nodes: str) -> None:
 
 def end(lab: Nodes, node: str) -> tuple[int, int]:
     """Stop a capture; returns its messages and losses."""
-    said = lab.run(node, "sh", "-c", END, timeout=1800).stdout
-    counts = re.search(r"nfsrdma: (\d+) messages, (\d+) lost", said)
-    assert counts, said
+    summary = lab.run(node, "sh", "-c", END, timeout=1800).stdout
+    counts = re.search(r"nfsrdma: (\d+) messages, (\d+) lost", summary)
+    assert counts, summary
     return int(counts[1]), int(counts[2])
 
 

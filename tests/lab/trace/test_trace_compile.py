@@ -27,7 +27,7 @@ int f(void *context) {
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (WRONG, "error: use of undeclared identifier 'missing'"),
         # more than a pipe holds
@@ -36,9 +36,9 @@ int f(void *context) {
     ],
     ids=("wrong", "wrong-at-length", "fatal"),
 )
-def test_a_program_that_does_not_compile_is_one_line(solo: Lab, text: str, said: str) -> None:
+def test_a_program_that_does_not_compile_is_one_line(solo: Lab, text: str, message: str) -> None:
     argv = ("solo", "python3", "-c", LOAD)
     ended = solo.run(*argv, stdin=text.encode(), check=False, timeout=600)
     assert ended.returncode != 0
     assert ended.stderr.count("\n") == 1
-    assert said in ended.stderr
+    assert message in ended.stderr

@@ -71,16 +71,16 @@ def test_kernels_count_alike_with_headers_and_without(kernel: str, long: bool) -
 def is_swept(lab: Lab, lacks: set[str]) -> None:
     """Each trial has the rows of the sets that attach, with its READs; the store lists the sets."""
     lab.run("client", *SWEEP, timeout=1800)
-    said = lab.run("client", "nfsrdma", "results", "export", STORE, "--format", "json").stdout
-    found = json.loads(said)
-    trials = [Trial.from_json(trial) for trial in found["trials"]]
+    text = lab.run("client", "nfsrdma", "results", "export", STORE, "--format", "json").stdout
+    contents = json.loads(text)
+    trials = [Trial.from_json(trial) for trial in contents["trials"]]
     assert [trial.status for trial in trials] == ["ok"] * 2
     for trial in trials:
         assert trial.probe_rows.keys() == set(SWEPT) - lacks
         rpcs = {row["procedure"]: row["rpcs"] for row in trial.probe_rows["chunks"]}
         assert rpcs["READ"] == trial.rpc.operations
         assert trial.probe_rows["cpu"]
-    (facts,) = found["environments"].values()
+    (facts,) = contents["environments"].values()
     listed, *missing = facts["probe sets"].split("; not ")
     assert listed.split(", ") == [name for name in SWEPT if name not in lacks]
     assert {reason.partition(": ")[0] for reason in missing} == lacks & set(SWEPT)

@@ -90,11 +90,11 @@ def tshark(lab: Lab) -> dict[int, tuple[list[int], ...]]:
     """Frame number to the values of each field, as tshark found them one after the other."""
     wanted = [word for field in FIELDS for word in ("-e", field)]
     separated = ("-T", "fields", "-E", "separator=;", "-E", "aggregator=,")
-    said = lab.run(
+    table = lab.run(
         *("client", "tshark", "-r", sniffer.FILE, "-Y", "rpcordma", *separated, *wanted),
         timeout=600,
     ).stdout
-    rows = [line.split(";") for line in said.splitlines()]
+    rows = [line.split(";") for line in table.splitlines()]
     return {
         int(number): tuple([int(v, 0) for v in field.split(",") if v] for field in fields)
         for number, *fields in rows

@@ -36,8 +36,8 @@ def arm64(request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 def test_the_machine_has_the_pages_of_its_kernel(arm64: Lab) -> None:
-    said = arm64.run("client", "sh", "-c", "uname -m; getconf PAGE_SIZE").stdout.split()
-    assert said == ["aarch64", str(PAGES[arm64.config.kernel])]
+    words = arm64.run("client", "sh", "-c", "uname -m; getconf PAGE_SIZE").stdout.split()
+    assert words == ["aarch64", str(PAGES[arm64.config.kernel])]
 
 
 def test_the_kernels_module_carries_data(arm64: Lab) -> None:
@@ -45,9 +45,9 @@ def test_the_kernels_module_carries_data(arm64: Lab) -> None:
 
 
 def test_doctor_finds_no_error(arm64: Lab) -> None:
-    said = arm64.run("client", "nfsrdma", "doctor", "--json", check=False, timeout=1800)
-    found = json.loads(said.stdout)
-    assert [one for one in found["findings"] if one["status"] == "error"] == []
+    ended = arm64.run("client", "nfsrdma", "doctor", "--json", check=False, timeout=1800)
+    report = json.loads(ended.stdout)
+    assert [finding for finding in report["findings"] if finding["status"] == "error"] == []
 
 
 def test_a_sweep_of_two_cells(arm64: Lab) -> None:
@@ -56,7 +56,7 @@ def test_a_sweep_of_two_cells(arm64: Lab) -> None:
     arm64.run("client", "nfsrdma", *sweep, timeout=3600)
     words = ("results", "export", STORE, "--format", "json")
     trials = json.loads(arm64.run("client", "nfsrdma", *words).stdout)["trials"]
-    assert len({json.dumps(one["cell"], sort_keys=True) for one in trials}) == 2
+    assert len({json.dumps(trial["cell"], sort_keys=True) for trial in trials}) == 2
 
 
 def count_reads_alike(lab: Lab, *ways: str) -> None:

@@ -67,8 +67,8 @@ def reads(lab: Lab) -> int:
 
 def test_the_archive_is_small(node: Lab) -> None:
     assert ARCHIVE.stat().st_size <= MOST_PACKED
-    (found,) = json.loads(sh(node, f"podman image inspect {IMAGE}"))
-    assert found["Size"] <= MOST_UNPACKED
+    (image,) = json.loads(sh(node, f"podman image inspect {IMAGE}"))
+    assert image["Size"] <= MOST_UNPACKED
 
 
 def doctor(lab: Lab, options: str, paths: str) -> tuple[dict[str, dict[str, Any]], str]:
@@ -218,11 +218,11 @@ def exporter(node: Lab) -> Iterator[dict[str, Any]]:
 def test_the_manifest_counts_what_mountstats_counts_without_privileges(
     node: Lab, exporter: dict[str, Any]
 ) -> None:
-    found = metrics(node)
-    names = "\n".join(found)
+    samples = metrics(node)
+    names = "\n".join(samples)
     # stacks are sampled
     assert "perf:cpu-clock" not in names and "kprobe:nfs_start_io_read" not in names
-    before, counted = reads(node), found.get(READ_COUNT, 0)
+    before, counted = reads(node), samples.get(READ_COUNT, 0)
     sh(node, READS)
     assert reads(node) - before == 5
     until(lambda: metrics(node).get(READ_COUNT, 0) >= counted + 5, "the five READs")

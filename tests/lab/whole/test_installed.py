@@ -63,11 +63,11 @@ def test_a_wheel_has_each_file_of_the_package_and_what_goes_with_it(wheel: Path)
 def test_the_wheel_works_in_a_new_venv_and_finds_its_sources(wheel: Path, venv: Path) -> None:
     output(venv / "bin/pip", "install", "-q", f"{wheel}[all]")
     python = venv / "bin/python"
-    found = "from nfsrdma_tools import module_source as s; print(s.find().folder)"
-    assert Path(output(python, "-P", "-c", found).strip()).is_relative_to(venv)
+    script = "from nfsrdma_tools import module_source as s; print(s.find().folder)"
+    assert Path(output(python, "-P", "-c", script).strip()).is_relative_to(venv)
     # builds of the library have names by the digests of its sources; with them, their packages
-    found = "from nfsrdma_tools.lab import client_library as c; print(*c.current())"
-    assert {*output(python, "-P", "-c", found).split()} == client_library.current()
+    script = "from nfsrdma_tools.lab import client_library as c; print(*c.current())"
+    assert {*output(python, "-P", "-c", script).split()} == client_library.current()
     assert "Usage" in output(venv / "bin/nfsrdma", "--help")
     assert output(python, "-m", "pip", "check") == "No broken requirements found.\n"
     rooms = ("report.canvas", "live.web.server", "live.top.app")
@@ -110,8 +110,8 @@ print(*sorted(each.name for each in importlib.metadata.distributions()))
 def test_the_client_alone_needs_no_other_package_than_cffi(wheel: Path, venv: Path) -> None:
     output(venv / "bin/pip", "install", "-q", "--no-deps", wheel)
     output(venv / "bin/pip", "install", "-q", "cffi")
-    said = output(venv / "bin/python", "-P", "-c", READ, PYTHONPATH=str(ROOT / "tests"))
-    data, place, packages = said.splitlines()
+    printed = output(venv / "bin/python", "-P", "-c", READ, PYTHONPATH=str(ROOT / "tests"))
+    data, place, packages = printed.splitlines()
     assert data == "data"
     assert Path(place).is_relative_to(venv)
     # a venv brings pip, and setuptools before Python 3.12
@@ -120,9 +120,9 @@ def test_the_client_alone_needs_no_other_package_than_cffi(wheel: Path, venv: Pa
 
 @pytest.fixture(scope="module")
 def debs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    found = released.debs(tmp_path_factory.mktemp("debs"))
+    packages = released.debs(tmp_path_factory.mktemp("debs"))
     # the library's packages have no test here: nodes lack what they depend on
-    return [path for path in found if path.name.startswith("nfsrdma-")]
+    return [path for path in packages if path.name.startswith("nfsrdma-")]
 
 
 @pytest.fixture
@@ -149,12 +149,12 @@ def test_debians_packages_are_installed_used_and_removed(node: Lab, debs: list[P
 
     assert "nfsrdma-mount - " in sh(node, "man nfsrdma-mount")
     assert "Usage: nfsrdma" in sh(node, "nfsrdma --help")
-    said = node.run("client", "nfsrdma", "doctor", "server", "--json", check=False)
-    rows = {row["name"]: row["status"] for row in json.loads(said.stdout)["findings"]}
+    ended = node.run("client", "nfsrdma", "doctor", "server", "--json", check=False)
+    rows = {row["name"]: row["status"] for row in json.loads(ended.stdout)["findings"]}
     assert "error" not in rows.values(), rows
-    said = node.run("client", "nfsrdma", "exporter", check=False)
-    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
-    assert "(apt install python3-" in said.stderr
+    ended = node.run("client", "nfsrdma", "exporter", check=False)
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert "(apt install python3-" in ended.stderr
     sh(node, f"nfsrdma mount server:/export /mnt --transport rdma\n{COPY}")
 
     release = sh(node, "uname -r").strip()

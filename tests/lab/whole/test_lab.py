@@ -33,10 +33,10 @@ def carry(lab: Lab, proto: str, vers: str) -> None:
     """Write through a mount of the server and read back through another one."""
     port = 20049 if proto == "rdma" else 2049
     script = "set -e\n" + READ_BACK.format(vers=vers, proto=proto, port=port)
-    said = lab.run("client", "sh", "-c", script.replace("rm /", ": /")).stdout
-    assert f"proto={proto}" in said
+    printed = lab.run("client", "sh", "-c", script.replace("rm /", ": /")).stdout
+    assert f"proto={proto}" in printed
     there = lab.run("server", "sh", "-c", "md5sum < /export/lab-data; rm /export/lab-data").stdout
-    assert said.splitlines()[-1] == there.strip()
+    assert printed.splitlines()[-1] == there.strip()
 
 
 @pytest.mark.parametrize(("proto", "vers"), [("tcp", "3"), ("rdma", "3"), ("rdma", "4.2")])
@@ -97,11 +97,11 @@ def test_the_other_kernels_do_nfs_over_rdma(kernel: str) -> None:
 
 def test_an_oops_is_reported_at_once_with_the_consoles_lines() -> None:
     crash = ("sh", "-c", "echo c > /proc/sysrq-trigger")
-    said = r"kernel of solo reports: .*sysrq"
+    message = r"kernel of solo reports: .*sysrq"
     # the command itself would hang until its time limit: the report has to end it
     with (
         Lab(LabConfig(f"test-oops-{os.getpid()}", extras=True)) as lab,
-        pytest.raises(KernelReportError, match=said),
+        pytest.raises(KernelReportError, match=message),
     ):
         lab.run("client", *crash, timeout=3600)
 
@@ -133,15 +133,15 @@ def test_nothing_outlives_a_killed_owner() -> None:
 
 
 def _processes(name: str) -> list[str]:
-    found = []
+    programs = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode(errors="replace").split("\0")
         except (FileNotFoundError, ProcessLookupError):
             continue
         if any(f"/{name}/" in word for word in words):
-            found.append(words[0])
-    return found
+            programs.append(words[0])
+    return programs
 
 
 @pytest.mark.main

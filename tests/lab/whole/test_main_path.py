@@ -47,9 +47,9 @@ def test_probe_counts_each_read(both_ours: Lab) -> None:
         until(lambda: counted(both_ours)["rpcs"] >= READS, "as many READs as were done")
         intervals = said(both_ours)
         until(lambda: len(said(both_ours)) > len(intervals), "another interval")
-        found = counted(both_ours)
+        counts = counted(both_ours)
     both_ours.run("server", "rm", "/export/counted")
-    assert found == {"rpcs": READS, "replies_write": READS, "write_bytes": READS * READ_SIZE}
+    assert counts == {"rpcs": READS, "replies_write": READS, "write_bytes": READS * READ_SIZE}
 
 
 def said(lab: Lab) -> list[str]:
