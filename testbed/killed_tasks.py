@@ -103,8 +103,7 @@ def is_closing(stack: str) -> bool:
 
 
 def calls() -> tuple[int, int]:
-    """Calls in flight on all connections, and those that count as unanswered."""
-    used, abandoned = (
-        sum(int(row[name]) for row in connections()) for name in ("credits_used", "calls_abandoned")
-    )
+    """Calls in flight on all connections, and unanswered ones; one that is replaced has none."""
+    rows, names = connections(), ("credits_used", "calls_abandoned")
+    used, abandoned = (sum(int(row.get(name, "0")) for row in rows) for name in names)
     return used, abandoned
