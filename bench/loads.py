@@ -216,7 +216,7 @@ WORKS: dict[str, Work] = {
 
 @on("solo", timeout=3600)
 def measured(counts: dict[str, int]) -> Turn:
-    """Run so many operations of each load.
+    """Run each load with its number of operations.
 
     For each, operations per second, microseconds of the clock and of this machine's CPU time for an
     operation, and the counts of mountstats, which must equal the requested ones.

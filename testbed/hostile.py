@@ -29,7 +29,7 @@ R = TypeVar("R")
 LIMIT = 14400
 # of what is made at random
 SEED = os.environ.get("SEED", "8166")
-# a file, and so many names that their list is some 7,000 bytes
+# makes a file of 64 KiB, and 60 empty files, whose list of names is some 7,000 bytes long
 MAKE = f"""
 rm -rf {FOLDER} && mkdir {FOLDER} && cd {FOLDER}
 head -c 65536 /dev/urandom > data

@@ -78,7 +78,7 @@ def read_or_write(path: Path, flags: int, block: int) -> None:
 def kill_tasks(tasks: list[Process]) -> list[str]:
     """Kill all; returns the stacks of those that do not die.
 
-    A killed task ends when its memory is taken back; what takes longer never ends.
+    A task ends after the kernel has freed its memory; one that outlives the limit counts as hung.
     """
     for task in tasks:
         task.kill()

@@ -36,7 +36,7 @@ Piece = tuple[int, int]
 
 
 class Moved(NamedTuple):
-    """What a mount carried.
+    """The data that a mount carried, and in which chunks.
 
     ``limits`` are the largest WRITE and READ without a chunk; ``chunks`` are counts by kind, and
     of replies that the client read from the server ("fetches").

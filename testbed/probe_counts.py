@@ -118,7 +118,7 @@ class Counting:
         self.first = {name: probe_sets.probe_set(name).read(attached) for name in attached.sets}
 
     def records(self, name: str, known: Clients) -> list[dict[str, Any]]:
-        """What a probe set counted since the first reading."""
+        """The rows that a probe set counted since the first reading."""
         probe_set = probe_sets.probe_set(name)
         change = probe_set.difference(probe_set.read(self.session), self.first[name])
         return probe_set.records(change, known)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's function tracer recorded."""
+"""Reads the records of the kernel's function tracer."""
 
 from __future__ import annotations
 

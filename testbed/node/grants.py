@@ -93,7 +93,7 @@ def repeated(function: Callable[[], object]) -> Iterator[None]:
 
 
 def totals() -> dict[str, int]:
-    """What the server has counted, and what it has in use."""
+    """The server's counters, and its numbers of resources in use, by name."""
     rows = (line.split() for line in (SERVER / "totals").read_text().splitlines())
     return {row[0]: int(row[1]) for row in rows}
 

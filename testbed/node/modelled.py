@@ -65,7 +65,7 @@ def read(name: str) -> bytes:
 
 
 def compare(name: str, seed: int) -> None:
-    """What is written to the mount is in the export, and is read from the mount."""
+    """Write a file to the mount; the export has the same data, and the mount reads it back."""
     data = write(name, seed)
     assert Path("/export", name).read_bytes() == data, f"{name}: the export has other data"
     assert read(name) == data, f"{name}: other data is read"

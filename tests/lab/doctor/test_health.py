@@ -71,7 +71,7 @@ CHECK = ("nfsrdma_tools.cli.main", "nfsrdma_tools.cli.health", "nfsrdma_tools.li
 
 
 class Traced(NamedTuple):
-    """What a command printed, its exit status, and the functions of the NFS client it called."""
+    """A command's output and exit status, and the functions of the NFS client that it called."""
 
     text: str
     status: int

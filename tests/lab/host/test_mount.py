@@ -91,7 +91,7 @@ def count_elsewhere() -> dict[str, int]:
 
 @on("client")
 def measure(transport: str, vers: str) -> None:
-    """What is requested is in effect; mountstats, nfsd and the RDMA device count the same I/O."""
+    """The mount has the requested options; mountstats, nfsd and the device count the same I/O."""
     Path("/export/read").write_bytes(os.urandom(READS * BLOCK))
     options = {"rsize": BLOCK, "wsize": BLOCK, "nconnect": 4, "read_ahead": 4}
     with journal() as book, mounted(book, transport, vers, **options) as made:

@@ -121,7 +121,7 @@ def files() -> dict[str, str]:
 
 
 def nfsdctl(command: str) -> str:
-    """What nfsdctl prints; "" if it is not installed, or the kernel has no netlink family nfsd."""
+    """The output of nfsdctl; "" if it is not installed, or the kernel lacks nfsd's netlink."""
     if not shutil.which("nfsdctl"):
         return ""
     done = subprocess.run(("nfsdctl", command), capture_output=True, text=True, check=False)

@@ -127,7 +127,7 @@ def clients_with(lab: Nodes, node: str, addresses: Sequence[str], mebibytes: int
 
 
 class Unreceived(NamedTuple):
-    """What clients sent that received no Reply, and what became of others."""
+    """The ends of clients that received no Reply, and the work of others beside them."""
 
     ends: dict[str, int]
     """how the connections ended, by reason"""
