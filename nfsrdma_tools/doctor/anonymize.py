@@ -25,7 +25,7 @@ from nfsrdma_tools.doctor.bundle import NEEDS_ROOT, Bundle, LeftOut
 from nfsrdma_tools.doctor.bundle_documents import CUT
 from nfsrdma_tools.doctor.pseudonyms import Pseudonyms
 from nfsrdma_tools.doctor.questions import CONTEXTS, NO_BCC
-from nfsrdma_tools.doctor.vocabulary import CONFIG, MODULES, OPTIONS, WORDS
+from nfsrdma_tools.doctor.vocabulary import CONFIG, MODULES, OPERATION, OPTIONS, WORDS
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import NOT_REGULAR
 from nfsrdma_tools.host import boot_files, packet_filter
@@ -49,6 +49,9 @@ from nfsrdma_tools.host.rdma.ports import Device, Link, NoRdmaError
 __all__ = ["anonymized"]
 
 _Json = Union[bool, int, float, str, list["_Json"], dict[str, "_Json"], None]
+_COUNTERS = re.compile(
+    r"(?P<before>[ \t]*)(?P<name>[A-Z][A-Z0-9_]{0,31})(?P<behind>:(?: +[0-9]{1,20}){1,16} *)"
+)
 _STRERROR = frozenset(os.strerror(number) for number in range(1, 134))
 _OF_ERRNO = re.compile(f"({'|'.join(map(re.escape, sorted(_STRERROR, key=len, reverse=True)))})")
 
@@ -435,9 +438,17 @@ class _Anonymizer:
                 row,
             ):
                 return self._p.words(row, self._counter)
-            return row if re.fullmatch(r"[ \t]*[A-Z][A-Z0-9_]{0,31}: [0-9 ]+", row) else None
+            return self._operation(row)
 
         return self._lines(text, line)
+
+    def _operation(self, row: str) -> str | None:
+        match = _COUNTERS.fullmatch(row)
+        # a server can print such a line, too (host/nfs/mountstats.py)
+        known = match and OPERATION.fullmatch(match["name"])
+        if not match or known:
+            return row if known else None
+        return f"{match['before']}{self._p.unknown(match['name'])}{match['behind']}"
 
     def _counter(self, word: str) -> str:
         if re.fullmatch(

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["CONFIG", "DEVICE", "FILES", "FOLDERS", "MODULES", "OPTIONS", "RELEASE_WORDS", "WORDS"]
+__all__ = [
+    "CONFIG",
+    "DEVICE",
+    "FILES",
+    "FOLDERS",
+    "MODULES",
+    "OPERATION",
+    "OPTIONS",
+    "RELEASE_WORDS",
+    "WORDS",
+]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -144,6 +154,22 @@ _MOUNTSTATS = _words(
     not p pnfs pseudoflavor sessions statvers wtmult
     """
 )
+_OPERATIONS = _words(
+    """
+    ACCESS ALLOCATE BIND_CONN_TO_SESSION CLONE CLOSE COMMIT COPY COPY_NOTIFY CREATE
+    CREATE_SESSION DEALLOCATE DELEGRETURN DESTROY_CLIENTID DESTROY_SESSION EXCHANGE_ID
+    FREE_STATEID FSID_PRESENT FSINFO FSSTAT FS_LOCATIONS GETACL GETATTR GETDEVICEINFO
+    GETDEVICELIST GETXATTR GET_LEASE_TIME LAYOUTCOMMIT LAYOUTERROR LAYOUTGET LAYOUTRETURN
+    LAYOUTSTATS LINK LISTXATTRS LOCK LOCKT LOCKU LOOKUP LOOKUPP LOOKUP_ROOT MKDIR MKNOD NULL
+    OFFLOAD_CANCEL OFFLOAD_STATUS OPEN OPEN_CONFIRM OPEN_DOWNGRADE OPEN_NOATTR PATHCONF READ
+    READDIR READDIRPLUS READLINK READ_PLUS RECLAIM_COMPLETE RELEASE_LOCKOWNER REMOVE REMOVEXATTR
+    RENAME RENEW RMDIR SECINFO SECINFO_NO_NAME SEEK SEQUENCE SERVER_CAPS SETACL SETATTR
+    SETCLIENTID SETCLIENTID_CONFIRM SETXATTR STATFS SYMLINK TEST_STATEID WRITE ZERO_RANGE
+    """
+)
+"""p_name of nfs_procedures, nfs3_procedures and nfs4_procedures (fs/nfs, Linux 3.10 to 7.1)."""
+OPERATION = re.compile(rf"{'|'.join(sorted(_OPERATIONS))}|UNUSED[0-9]{{1,2}}")
+"""Names in the per-op statistics of mountstats; some distributions number those not in use."""
 _STATES = _words(
     """
     lease expired reclaim reboot nograce check bind conn to session purge state reset migration

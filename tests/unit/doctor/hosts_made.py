@@ -382,7 +382,9 @@ class Host:
             stats.append(
                 f"device {shown}:{export} mounted on {directory} with fstype nfs4 statvers=1.1\n\topts:\t{opts}\n\tage:\t100\n\timpl_id:\tname='{n('impl')}\ndevice {n('forged')}:/x mounted on /x with fstype nfs4 statvers=1.1',domain='{n('impl domain')}.{n('zone')}',date='0,0'\n"
                 f"\tcaps:\tcaps=0x3,wtmult=512,dtsize=1048576,bsize=0,namlen=255\n\tnfsv4:\tbm0=0x1,bm1=0x2,bm2=0x3,acl=0x3,sessions,pnfs={n('pnfs')}\n\tsec:\tflavor=6,pseudoflavor=390005\n\tevents:\t1 2 3\n\tbytes:\t1 2 3 4 5 6 7 8\n"
-                f"\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)\n\txprt:\t{xprt}\n\tper-op statistics\n\t        NULL: 1 1 0 44 24 0 0 0 0\n\t        READ: 1 1 0 44 24 0 0 0 0\n\t{n('unknown')}: {n('unknown')}\n\n")  # fmt: skip
+                f"\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)\n\txprt:\t{xprt}\n\tper-op statistics\n\t        NULL: 1 1 0 44 24 0 0 0 0\n\t        READ: 1 1 0 44 24 0 0 0 0\n\t{n('unknown')}: {n('unknown')}\n"
+                # of a later kernel, or of a server behind a forged caps line
+                f"\t        {n('operation').upper()}: 1 1 0 44 24 0 0 0 0\n{n('line').upper()}: 1 1 0 44 24 0 0 0 0\n\n")  # fmt: skip
             self.write(f"sys/class/bdi/0:{52 + number}/read_ahead_kb", "128\n")
             wanted = opts.split(",clientaddr", maxsplit=1)[0]
             if number % 3 != 2:

@@ -581,6 +581,24 @@ def test_a_gid_holds_the_address_that_it_held() -> None:
     assert words.word("::ffff:10.20.30.1") == f"::ffff:{mapped}"
 
 
+@pytest.mark.parametrize("kernel", ["6.1", "6.12", "7.2"])
+def test_operations_of_a_kernel_stay_and_others_have_no_name(kernel: str) -> None:
+    file = Path(__file__).parents[1] / f"data/mountstats-{kernel}.txt"
+    text = file.read_text()
+    names = set(re.findall(r"^\t *([A-Z][A-Z0-9_]*): ", text, re.M))
+    assert {"READ", "SEQUENCE", "LISTXATTRS"} <= names
+    others = (
+        "\t      UNUSED7: 0 0 0 0 0 0 0 0 0\n\t         KIM: 5 5 0 1 1 2 3 4 0\nREAD_KIM: 1 2\n"
+    )
+    made = Bundle(files={"proc/self/mountstats": f"{text}{others}READ: {'1 ' * 40}\n".encode()})
+    lines = anonymized(made).files["proc/self/mountstats"].decode().split("\n")
+    assert {line.strip().partition(":")[0] for line in lines} >= names
+    assert [re.sub("withheld-[0-9]+", "other", line) for line in lines[-4:]] == [
+        "\t      UNUSED7: 0 0 0 0 0 0 0 0 0", "\t         other: 5 5 0 1 1 2 3 4 0",
+        "other: 1 2", "",
+    ]  # fmt: skip
+
+
 def test_a_servers_line_that_begins_with_device_is_kept() -> None:
     record = (
         "device filer:/x mounted on /x with fstype nfs4 statvers=1.1\n\timpl_id:\tname='y\n"
