@@ -12,6 +12,7 @@ __all__ = [
     "ProgramMissingError",
     "UsageError",
     "UserError",
+    "escaped",
     "one_line",
     "printable",
 ]
@@ -80,3 +81,21 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def escaped(text: str, more: str = "") -> str:
+    """``text`` on one line, with an octal escape for each byte that ``printable`` replaces.
+
+    Also for a backslash, as in mountinfo, and for each character of ``more``: different texts stay
+    different.
+    """
+    if text.isprintable() and not any(c in text for c in f"\\{more}"):
+        return text
+    return "".join(
+        c if c.isprintable() and c != "\\" and c not in more else _octal(c) for c in text
+    )
+
+
+def _octal(character: str) -> str:
+    # a byte that is no UTF-8 is a surrogate
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))

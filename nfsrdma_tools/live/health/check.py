@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nfsrdma_tools.errors import UsageError, UserError, printable
+from nfsrdma_tools.errors import UsageError, UserError, escaped
 from nfsrdma_tools.files import beginning, check_replaceable, state_dir, write_atomically
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.live.collect.namespace import is_in_container
@@ -84,7 +84,7 @@ def mount_points(names: Iterable[str]) -> tuple[Path, ...]:
     names = [os.fsencode(name).decode("utf-8", "surrogateescape") for name in names]
     for name in names:
         if not name.startswith("/"):
-            raise UsageError(f"{name!r} is not absolute", "name mounts as `nfsrdma mounts` does")
+            raise UsageError(f"'{name}' is not absolute", "name mounts as `nfsrdma mounts` does")
     # normpath keeps two slashes at the beginning
     return tuple(Path("/" + os.path.normpath(name).lstrip("/")) for name in names)
 
@@ -203,7 +203,7 @@ def lines(report: Report, limits: Limits) -> Iterator[str]:
 
 def _shown(text: str) -> str:
     """One line without the bar, behind which monitoring looks for performance data."""
-    return printable(text).replace("|", "?")
+    return escaped(text, "|")
 
 
 def _summary(bad: Sequence[Verdict], mounts: int) -> str:

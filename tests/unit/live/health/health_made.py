@@ -17,7 +17,14 @@ __all__ = ["BOOT", "ROOT_MOUNT", "Host"]
 
 BOOT = "84e66374-ad69-4d61-b357-8ea5294443fb"
 ROOT_MOUNT = "25 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw"
+# mangle() in fs/proc_namespace.c
+_MANGLED = str.maketrans({c: f"\\{ord(c):03o}" for c in " \t\n\\#"})
 CONNECTED, CONNECTING = "0x12", "0x1015"
+
+
+def mangled(name: str) -> str:
+    """A name as the kernel lists it."""
+    return name.translate(_MANGLED)
 
 
 @dataclass
@@ -73,14 +80,15 @@ class Host:
         address: str = "10.9.1.1",
         more: str = "",
         listed: bool = True,
+        source: str = "server:/export",
     ) -> None:
         """An NFSv4.2 mount on ``where``, of superblock 0:NUMBER, whose client is NUMBER, too.
 
         ``listed`` has /sys/fs/nfs, as since Linux 6.5.
         """
         options = f"rw,vers=4.2,rsize=524288,hard{more},proto={proto},timeo=600,addr={address}"
-        escaped = where.replace("\\", "\\134").replace(" ", "\\040").replace("\n", "\\012")
-        self.line(f"{number} 25 0:{number} / {escaped} rw - nfs4 server:/export {options}")
+        shown, escaped = mangled(source), mangled(where)
+        self.line(f"{number} 25 0:{number} / {escaped} rw - nfs4 {shown} {options}")
         if listed:
             folder = self.root / f"sys/fs/nfs/0:{number}"
             folder.mkdir(parents=True)
@@ -121,9 +129,8 @@ class Host:
 
     def counters(self, where: str, number: int, sends: int, receives: int) -> None:
         """The counters of the mount's connection."""
-        escaped = where.replace(" ", "\\040").replace("\n", "\\012")
         self.stats[where] = (
-            f"device server:/export mounted on {escaped} with fstype nfs4 statvers=1.1\n"
+            f"device server:/export mounted on {mangled(where)} with fstype nfs4 statvers=1.1\n"
             f"\topts:\trw,vers=4.2\n\tage:\t24\n\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)\n"
             f"\txprt:\ttcp {900 + number} 1 2 0 24 {sends} {receives} 0 7 0 2 0 0\n"
             "\tper-op statistics\n\t        NULL: 0 0 0 0 0 0 0 0 0\n\n"

@@ -673,6 +673,37 @@ def test_escapes_and_line_breaks_in_names(host: Host, clock: Clock) -> None:
     assert all(line.isprintable() for line in printed)
 
 
+ALIKE = (
+    "/a\x01b", "/a\x02b", "/a\nb", r"/a\nb", r"/a\001b", r"/a\\001b", "/a|b", "/a?b", "/a\x1b[0mb",
+    "/a\udcffb", "/a\udcfeb", r"/a\xffb", "/a\u202eb", "/a\u200bb", "/ab", "/a\x7fb", "/a\x85b",
+)  # fmt: skip
+"""Names that a terminal or a monitoring system may show in the same way."""
+
+
+def named(line: str) -> str:
+    """The text that is printed as ``line``."""
+    octets = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), line.encode())
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def test_different_names_have_different_lines(host: Host, clock: Clock) -> None:
+    for number, name in enumerate(ALIKE, 3):
+        host.mount(name, number, source=f"server:{name}")
+        host.tasks(number, (9, 0x11))
+    checked(host)
+    clock(45)
+    _, *text = lines(checked(host), limits("30s", None))
+    assert all(line.isprintable() and "|" not in line for line in text)
+    found = [named(line).split(": ACCESS")[0] for line in text]
+    assert found == [f"{name}: CRITICAL" for name in ALIKE]
+    assert [named(line).split("from server:")[1].split(" (")[0] for line in text] == [*ALIKE]
+
+
+def test_an_error_names_what_is_wrong(host: Host) -> None:
+    for name in (name.strip("/") for name in ALIKE):
+        assert named(typed(host, name)[1]).startswith(f"NFS UNKNOWN: '{name}' is not absolute")
+
+
 def test_no_name_begins_performance_data(host: Host, clock: Clock) -> None:
     # monitoring takes what is behind the first bar of a line for numbers
     host.mount("/mnt/a|oldest_rpc=0s", 3)
@@ -682,7 +713,7 @@ def test_no_name_begins_performance_data(host: Host, clock: Clock) -> None:
     clock(45)
     report = checked(host, state="file|x/below")
     text = [*lines(report, limits("30s", None))]
-    assert text[0].startswith("NFS WARNING: /mnt/a?oldest_rpc=0s: ACCESS has waited for")
+    assert text[0].startswith(r"NFS WARNING: /mnt/a\174oldest_rpc=0s: ACCESS has waited for")
     assert [line.count("|") for line in text] == [1, 0, 0]
     assert of(report, "/mnt/a|oldest_rpc=0s").status == WARNING
     for words in (["re|lative"], ["--path.procfs", f"{host.root}/file|x"], ["--state", "/a|b/c"]):
