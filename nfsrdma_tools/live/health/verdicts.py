@@ -246,17 +246,21 @@ def _without_mount(seen: Observation, limits: Limits, unknown_ages: str) -> Iter
 
 
 def _threads(seen: Observation, verdicts: Sequence[Verdict], limits: Limits) -> Iterator[Verdict]:
-    """Threads that wait although no RPC does, as for the recovery of NFSv4 state."""
+    """Threads that wait although no RPC does, as for the recovery of NFSv4 state.
+
+    A thread does not say which mount it waits for, so no mount is known to be broken.
+    """
     oldest = max(seen.threads, key=lambda waiting: waiting.age, default=None)
     if oldest is None or limits.of(oldest.age) == OK:
         return
     if any(verdict.age >= limits.warning for verdict in verdicts):
         return
     name, number, function = oldest.thread.name, oldest.thread.number, oldest.thread.function
+    rpcs = "and no RPC as long" if seen.rpcs_seen else "and RPCs are not listed"
     yield Verdict(
-        limits.of(oldest.age), "",
+        WARNING, "",
         f"thread {number} ({name}) has waited in {function} for at least {oldest.age:.0f} s, "
-        "and no RPC as long",
+        f"{rpcs}",
         "the client recovers its state, or lost a reply: nfsrdma explain",
         age=oldest.age,
     )  # fmt: skip

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -27,10 +28,19 @@ from unit.stuck_filesystem import stuck_filesystem
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo
+from nfsrdma_tools.live.health import check as health_check
 from nfsrdma_tools.live.health import mount_table, threads
 from nfsrdma_tools.live.health.check import Request, check, limits, lines
 from nfsrdma_tools.live.health.guarded import guarded
-from nfsrdma_tools.live.health.verdicts import CRITICAL, OK, UNKNOWN, WARNING, Report, Verdict
+from nfsrdma_tools.live.health.verdicts import (
+    CRITICAL,
+    NAMES,
+    OK,
+    UNKNOWN,
+    WARNING,
+    Report,
+    Verdict,
+)
 from nfsrdma_tools.live.health.volumes import Volume, volume_of
 from nfsrdma_tools.lock import holder, try_file_lock
 
@@ -613,16 +623,30 @@ def test_threads_that_wait_without_an_rpc_are_reported(host: Host, clock: Clock)
     assert checked(host).status == OK
     clock(62)
     report = checked(host)
-    assert report.status == CRITICAL
+    # which mount it waits for is unknown
+    assert report.status == WARNING
     (verdict,) = report.bad
-    assert verdict.reason.startswith(
-        "thread 456 (a) b) has waited in nfs4_wait_clnt_recover for at"
+    assert verdict.reason == (
+        "thread 456 (a) b) has waited in nfs4_wait_clnt_recover for at least 31 s, "
+        "and no RPC as long"
     )
     host.tasks(3, (9, 0x11))
     checked(host)
     clock(99)
     # the RPC explains them
     assert [v.where for v in checked(host).bad] == ["/mnt/a"]
+
+
+def test_without_a_list_of_rpcs_a_thread_says_nothing_of_them(host: Host, clock: Clock) -> None:
+    host.mount("/mnt/a", 3)
+    host.without_debugfs()
+    host.thread(456, "nfs4_wait_clnt_recover", 55)
+    checked(host)
+    clock(31)
+    (verdict,) = checked(host).bad
+    assert (verdict.status, verdict.reason.partition(", ")[2]) == (
+        WARNING, "and RPCs are not listed",
+    )  # fmt: skip
 
 
 def test_processes_that_end_while_they_are_read_are_left_out(host: Host) -> None:
@@ -1258,6 +1282,148 @@ def test_files_are_refused_as_the_page_says(
             assert path.is_symlink() == kind.startswith("a link")
             written = path if option == "--textfile" else path / "health"
             assert written.stat().st_size
+
+
+# ---- the table of statuses
+
+
+class Scene(NamedTuple):
+    """A made host, and what is undone at the end of a test."""
+
+    host: Host
+    patch: pytest.MonkeyPatch
+    stack: contextlib.ExitStack
+
+
+def _idle(scene: Scene) -> None:
+    scene.host.mount("/mnt/a", 3)
+
+
+def _rpc(scene: Scene) -> None:
+    scene.host.mount("/mnt/a", 3)
+    scene.host.tasks(3, (9, 0x11))
+
+
+def _autofs(scene: Scene) -> None:
+    scene.host.line("61 25 0:61 / /mnt/auto rw - autofs systemd-1 rw,fd=6,pgrp=1,direct")
+
+
+def _without_mount(scene: Scene) -> None:
+    scene.host.client(7)
+    scene.host.tasks(7, (9, 0x11))
+
+
+def _thread(scene: Scene) -> None:
+    scene.host.mount("/mnt/a", 3)
+    scene.host.thread(456, "nfs4_wait_clnt_recover", 55)
+
+
+def _silent(scene: Scene) -> None:
+    scene.host.mount("/mnt/a", 3)
+    scene.host.queue(3, 1)
+    scene.host.without_debugfs()
+
+
+def _silent_with_thread(scene: Scene) -> None:
+    _silent(scene)
+    scene.host.thread(456, "rpc_wait_bit_killable", 55)
+
+
+def _soft(scene: Scene) -> None:
+    """Another RPC in each run."""
+    numbers = iter(range(100))
+    observe = health_check.observe
+
+    def again(*words: Any) -> Any:
+        scene.host.tasks(3, (next(numbers), 0x11))
+        return observe(*words)
+
+    scene.host.mount("/mnt/a", 3, more=",soft")
+    scene.patch.setattr(health_check, "observe", again)
+
+
+def _nothing_counted(scene: Scene) -> None:
+    scene.host.mount("/mnt/a", 3)
+    scene.host.without_debugfs()
+    scene.host.write("proc/1/mountstats", "")
+
+
+def _waits(scene: Scene) -> None:
+    scene.patch.setattr(health_check, "observe", lambda *_: signal.pause())
+
+
+def _locked(scene: Scene) -> None:
+    (scene.host.root / "state").mkdir()
+    scene.stack.enter_context(try_file_lock(scene.host.root / "state/health.lock"))
+
+
+_NOW, _SOON, _LATE, _HOUR = 0, 15, 30, 3600
+_SIGHTS: dict[str, tuple[Callable[[Scene], None], int, tuple[str, ...]]] = {
+    "no RPC is late": (_rpc, _SOON - 1, ()),
+    "a mount of autofs that waits for its first use": (_autofs, _NOW, ("/mnt/auto",)),
+    "an RPC has waited for half of `--max-rpc-age`, or `--warn-rpc-age`": (_rpc, _SOON, ()),
+    "an RPC without a mount (any more), however long it waits": (_without_mount, _HOUR, ()),
+    "a thread waits in NFS although no RPC does, however long": (_thread, _HOUR, ()),
+    "an RPC waits whose age is unknown": (_rpc, _HOUR, ("--state=/proc/none/state",)),
+    "Calls have no reply for as long, where RPCs are not listed and no thread waits in NFS": (
+        _silent, _HOUR, (),
+    ),
+    "an RPC has waited for `--max-rpc-age` (30 s)": (_rpc, _LATE, ()),
+    "Calls have no reply for `--max-rpc-age`, and a thread waits in NFS": (
+        _silent_with_thread, _LATE, (),
+    ),
+    "a `soft` mount gives up its RPCs without a reply for `--max-rpc-age`": (_soft, _LATE, ()),
+    "a `MOUNT` of the command line is not mounted": (_idle, _NOW, ("/mnt/b",)),
+    "the mounts cannot be read": (
+        lambda scene: (scene.host.root / "proc/1/mountinfo").unlink(), _NOW, (),
+    ),
+    "no file system is listed": (
+        lambda scene: (scene.host.root / "proc/1/mountinfo").write_text(""), _NOW, (),
+    ),
+    "the kernel lists neither RPCs nor counters of a mount": (_nothing_counted, _NOW, ()),
+    "the check took longer than `--timeout` (10 s)": (_waits, _NOW, ("--timeout=1",)),
+    "another run holds the state folder": (_locked, _NOW, ()),
+    "the answer cannot be printed": (_idle, _NOW, (">/dev/full",)),
+    "the command line is wrong": (_idle, _NOW, ("--bad",)),
+}  # fmt: skip
+"""What to arrange, the seconds after a first run, and more words of the command line."""
+_STATUSES = re.findall(
+    r"^\| (?:(\d) `([A-Z]+)`)? ?\| (.+?) \|$",
+    (ROOT / "docs/how-to/health.md").read_text().partition("it sees |")[2].partition("\n\n")[0],
+    re.M,
+)
+
+
+def test_the_page_has_each_sight_once() -> None:
+    assert [sight for *_, sight in _STATUSES] == [*_SIGHTS]
+    assert [(int(n), name.lower()) for n, name, _ in _STATUSES if name] == [*enumerate(NAMES)]
+
+
+@pytest.mark.parametrize("sight", _SIGHTS)
+def test_each_sight_has_the_status_of_the_page(
+    sight: str, host: Host, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above = [number for number, _, text in _STATUSES[: [*_SIGHTS].index(sight) + 1] if number]
+    arrange, seconds, words = _SIGHTS[sight]
+    with contextlib.ExitStack() as stack:
+        arrange(Scene(host, monkeypatch, stack))
+        statuses = []
+        for at in (0, seconds / 2, seconds):
+            clock(at)
+            if words == (">/dev/full",):
+                statuses.append(full(host))
+            else:
+                statuses.append(typed(host, *words)[0])
+    assert statuses[-1] == int(above[-1])
+
+
+def full(host: Host) -> int:
+    """The status with a standard output that takes nothing."""
+    command = [sys.executable, "-m", "nfsrdma_tools", "health", *host.words]
+    with Path("/dev/full").open("w") as output:
+        return subprocess.run(
+            command, cwd=ROOT, stdout=output, stderr=subprocess.DEVNULL, check=False
+        ).returncode
 
 
 def test_json_has_every_mount(host: Host) -> None:
