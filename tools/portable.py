@@ -27,14 +27,20 @@ import os
 import sys
 
 if sys.version_info < {OLDEST}:
+    error = ("expected Python {OLDEST[0]}.{OLDEST[1]} or later, found " + sys.version.split()[0] +
+             " (name another one: python3.9 nfsrdma.pyz)")
+    health = [word for word in sys.argv[1:] if word[:1] != "-"][:1] == ["health"]
+    line = ("NFS UNKNOWN: " if health else "nfsrdma.pyz: ") + error
+    if health and ("--json" in sys.argv or "-j" in sys.argv):
+        import json
+        line = json.dumps({{"schema_version": 1, "status": "unknown", "exit_status": 3,
+                           "findings": [], "not_seen": [], "error": error}})
     try:
-        os.write(2, ("nfsrdma.pyz: expected Python {OLDEST[0]}.{OLDEST[1]} or later, found " +
-                     sys.version.split()[0] +
-                     " (name another one: python3.9 nfsrdma.pyz)\\n").encode())
+        os.write(1 if health else 2, (line + "\\n").encode())
     except OSError:
         pass
     # of health, as monitoring plugins have it: UNKNOWN
-    sys.exit(3 if [word for word in sys.argv[1:] if word[:1] != "-"][:1] == ["health"] else 1)
+    sys.exit(3 if health else 1)
 
 try:
     from {FRONT} import main

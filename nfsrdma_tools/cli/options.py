@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from nfsrdma_tools.cli import shared_options
 from nfsrdma_tools.cli.process import log_programs
-from nfsrdma_tools.cli.shared_commands import host_name
+from nfsrdma_tools.cli.shared_commands import host_name, refuse_health
 from nfsrdma_tools.cli.shared_options import (
     PATHS,
     SERVER,
@@ -25,7 +25,7 @@ from nfsrdma_tools.cli.shared_options import (
     in_range,
     ranged,
 )
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from nfsrdma_tools.host.machine import Machine
@@ -151,23 +151,28 @@ class SectionedCommand(TyperCommand):
 
 
 class PluginCommand(SectionedCommand):
-    """A command with the exit statuses of monitoring plugins: wrong usage is 3, UNKNOWN."""
+    """The command ``health``: a wrong command line is UNKNOWN, as monitoring plugins have it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the command line; its errors have status 3."""
+        """Parse the command line; answer one that is wrong, and exit."""
+        words = tuple(args)
         try:
             return super().parse_args(ctx, args)
         except UserError as error:
-            error.status = _UNKNOWN
-            raise
+            refused = error
         except Exception as error:
             # UsageError of click, or of typer's own copy of click
-            if hasattr(error, "exit_code") and error.exit_code == _WRONG_USAGE:
-                error.exit_code = _UNKNOWN
-            raise
+            if getattr(error, "exit_code", None) != UsageError.status:
+                raise
+            refused = UsageError(_message(error), f"see {ctx.command_path} --help")
+        raise typer.Exit(refuse_health(refused, words))
 
 
-_WRONG_USAGE, _UNKNOWN = 2, 3
+def _message(error: Any) -> str:
+    """What is wrong with a command line, in the form of argparse."""
+    param = getattr(error, "param", None)
+    text = f"{param.opts[0]}: {error.message}" if param else str(error.format_message())
+    return text.rstrip(".")
 
 
 def refuse_empty_paths(command: Any) -> None:

@@ -18,6 +18,7 @@ from nfsrdma_tools.cli import shared_commands
 from nfsrdma_tools.cli import shared_options as options
 from nfsrdma_tools.cli.process import log_programs, run
 from nfsrdma_tools.cli.shared_options import Declared
+from nfsrdma_tools.errors import UsageError, UserError
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -34,8 +35,8 @@ class Command(NamedTuple):
     work: Callable[[argparse.Namespace], int]
     text: str
     declared: dict[str, Declared]
-    wrong_usage: int = 2
-    """The exit status for a wrong command line."""
+    refuse: Callable[[UserError, Sequence[str]], int] | None = None
+    """What answers words that are no command line of it, and returns the exit status."""
 
 
 def _health(given: argparse.Namespace) -> int:
@@ -68,8 +69,7 @@ COMMANDS = {
             "rootfs": options.ROOTFS,
             "as_json": options.JSON,
         },
-        # as monitoring plugins have it: UNKNOWN
-        wrong_usage=3,
+        shared_commands.refuse_health,
     ),
     "collect": Command(
         _collect,
@@ -85,17 +85,15 @@ COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors have the status of the command."""
+    """A parser that raises its errors."""
 
-    def __init__(self, status: int = 2, **words: Any) -> None:
+    def __init__(self, **words: Any) -> None:
         shape = argparse.RawDescriptionHelpFormatter
         super().__init__(allow_abbrev=False, formatter_class=shape, **words)
-        self._status = status
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and the error, and exit."""
-        self.print_usage(sys.stderr)
-        self.exit(self._status, f"{self.prog}: {message}\n")
+        """Raise UsageError."""
+        raise UsageError(message.removeprefix("argument "), f"see {self.prog} --help")
 
 
 def main() -> None:
@@ -110,23 +108,31 @@ def _run(words: Sequence[str]) -> int:
         program.error(f"expected a command: {' or '.join(COMMANDS)}")
     log_programs(given.verbose)
     command = COMMANDS[given.command]
-    parser = _Parser(
-        command.wrong_usage, prog=f"{_PROGRAM} {given.command}", description=command.text
-    )
+    try:
+        values = _parsed(given.command, given.rest)
+    except UsageError as error:
+        if command.refuse is None:
+            raise
+        return command.refuse(error, given.rest)
+    return command.work(values)
+
+
+def _parsed(name_of_command: str, words: Sequence[str]) -> argparse.Namespace:
+    """The values of a command line; UsageError if it is wrong."""
+    command = COMMANDS[name_of_command]
+    parser = _Parser(prog=f"{_PROGRAM} {name_of_command}", description=command.text)
     for name, declared in command.declared.items():
         _add(parser, name, declared)
     # options may stand behind arguments
-    values = parser.parse_intermixed_args(given.rest)
+    values = parser.parse_intermixed_args(words)
     # "" among the words may be a path; it is also the value of a SERVER that is not given
     for name, declared in sorted(command.declared.items(), key=lambda item: not item[1].is_path):
         is_host = declared is options.SERVER
-        given_empty = declared.is_path or (is_host and "" in given.rest)
+        given_empty = declared.is_path or (is_host and "" in words)
         if given_empty and getattr(values, name) == "":
             parameter = declared.names[0] if declared.names else declared.metavar
-            error = options.empty_value(parameter, declared.metavar)
-            error.status = command.wrong_usage
-            raise error
-    return command.work(values)
+            raise options.empty_value(parameter, declared.metavar)
+    return values
 
 
 def _program() -> _Parser:

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nfsrdma_tools.cli.output import OutputError, print_json, refuse_terminal
-from nfsrdma_tools.errors import UsageError, UserError, printable
+from nfsrdma_tools.cli.shared_options import JSON
+from nfsrdma_tools.errors import UsageError, UserError, one_line, printable
 
-__all__ = ["HealthOptions", "collect", "health", "host_name"]
+if TYPE_CHECKING:
+    from nfsrdma_tools.live.health.check import Outcome
+
+__all__ = ["HealthOptions", "collect", "health", "host_name", "refuse_health"]
 
 _UNKNOWN = 3
 
@@ -35,14 +39,13 @@ class HealthOptions(NamedTuple):
 def health(mounts: Sequence[str], options: HealthOptions) -> int:
     """Check for mounts that hang, without accessing them.
 
-    Print a summary, and a line for each bad mount, as monitoring plugins do.  The age of an RPC
+    Print a summary, and a line for each bad mount, as monitoring plugins do; errors are on
+    standard output, too.  The age of an RPC
     counts from the first run that saw it: run this regularly, as root.  The kernel lists RPCs for
     root only; for other users, compare the counters of two runs.
 
     Exit status: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN or wrong usage.
     """
-    import traceback
-
     from nfsrdma_tools.host.machine import host_of_container
     from nfsrdma_tools.live.health.check import (
         Request,
@@ -53,7 +56,8 @@ def health(mounts: Sequence[str], options: HealthOptions) -> int:
     )
 
     state, textfile = options.state, options.textfile
-    try:
+
+    def work() -> Outcome:
         try:
             request = Request(
                 limits(options.critical, options.warning), mount_points(mounts),
@@ -61,10 +65,34 @@ def health(mounts: Sequence[str], options: HealthOptions) -> int:
                 Path(state) if state else None, Path(textfile) if textfile else None,
             )  # fmt: skip
         except UserError as error:
-            outcome = without_answer(error)
-        else:
-            outcome = run(request, options.timeout)
-        if options.as_json:
+            return without_answer(error)
+        return run(request, options.timeout)
+
+    return _answered(work, options.as_json)
+
+
+def refuse_health(error: UserError, words: Sequence[str]) -> int:
+    """Answer ``health`` with ``words`` that are no command line of it; returns the exit status."""
+    from nfsrdma_tools.live.health.check import without_answer
+
+    return _answered(lambda: without_answer(error), any(name in words for name in JSON.names))
+
+
+def _answered(work: Callable[[], Outcome], as_json: bool) -> int:
+    """Print an outcome of ``health`` on standard output, all that monitoring shows of it."""
+    import traceback
+
+    from nfsrdma_tools.live.health.check import without_answer
+
+    try:
+        try:
+            outcome = work()
+        except Exception:
+            # 1, which Python has for an error of a program, is WARNING
+            traceback.print_exc()
+            reason = f"an error of nfsrdma: {one_line(traceback.format_exc())}"
+            outcome = without_answer(UserError(reason, "report it, with the standard error"))
+        if as_json:
             print_json(outcome.plain)
         else:
             print(*outcome.lines, sep="\n")
@@ -73,10 +101,6 @@ def health(mounts: Sequence[str], options: HealthOptions) -> int:
         # the answer cannot be read
         error.status = _UNKNOWN
         raise
-    except Exception:
-        # 1, which Python has for an error of a program, is WARNING
-        traceback.print_exc()
-        return _UNKNOWN
     return outcome.status
 
 

@@ -1037,12 +1037,22 @@ def test_the_exit_status_is_that_of_monitoring_plugins(host: Host) -> None:
     [
         ["--bad"], ["--max-rpc-age", "x"], ["--max-rpc-age", "0s"], ["--timeout", "0"],
         ["relative"], ["--max-rpc-age", "1s", "--warn-rpc-age", "2s"], ["--state", ""], [""],
+        ["--timeout"], ["--json=x"], ["--b\nad|x"], ["--timeout", "soon"],
     ],
 )  # fmt: skip
 def test_wrong_usage_is_unknown(host: Host, words: list[str]) -> None:
     command = [sys.executable, "-m", "nfsrdma_tools", "health", *host.words, *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+    # monitoring shows the first line of standard output, and nothing of standard error
+    assert (done.returncode, done.stderr) == (3, "")
+    assert re.fullmatch(r"NFS UNKNOWN: [^|\n]+\n", done.stdout)
+    word = next(filter(None, words), "empty").partition("=")[0]
+    assert word.split("\n")[0] in done.stdout or f"'{words[-1]}'" in done.stdout
+    command.insert(command.index("health") + 1, "--json")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    facts = json.loads(done.stdout)
+    assert (done.returncode, done.stderr, facts["exit_status"]) == (3, "", 3)
+    assert facts["error"]
 
 
 def test_in_a_container_without_the_hosts_proc_nothing_is_known(
@@ -1332,7 +1342,7 @@ def _silent_with_thread(scene: Scene) -> None:
 def _soft(scene: Scene) -> None:
     """Another RPC in each run."""
     numbers = iter(range(100))
-    observe = health_check.observe
+    observe = vars(health_check)["observe"]
 
     def again(*words: Any) -> Any:
         scene.host.tasks(3, (next(numbers), 0x11))
@@ -1350,6 +1360,10 @@ def _nothing_counted(scene: Scene) -> None:
 
 def _waits(scene: Scene) -> None:
     scene.patch.setattr(health_check, "observe", lambda *_: signal.pause())
+
+
+def _truncate(path: Path) -> None:
+    os.truncate(path, 0)
 
 
 def _locked(scene: Scene) -> None:
@@ -1378,7 +1392,7 @@ _SIGHTS: dict[str, tuple[Callable[[Scene], None], int, tuple[str, ...]]] = {
         lambda scene: (scene.host.root / "proc/1/mountinfo").unlink(), _NOW, (),
     ),
     "no file system is listed": (
-        lambda scene: (scene.host.root / "proc/1/mountinfo").write_text(""), _NOW, (),
+        lambda scene: _truncate(scene.host.root / "proc/1/mountinfo"), _NOW, (),
     ),
     "the kernel lists neither RPCs nor counters of a mount": (_nothing_counted, _NOW, ()),
     "the check took longer than `--timeout` (10 s)": (_waits, _NOW, ("--timeout=1",)),
