@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ __all__ = [
 
 _MOST_LINES = 100
 _BOOT = "sys/kernel/random/boot_id"
+_BOOT_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LOCK_SECONDS = 2.0
 _NOTHING = Report(UNKNOWN, [], [])
 
@@ -86,7 +88,8 @@ def mount_points(names: Iterable[str]) -> tuple[Path, ...]:
         if not name.startswith("/"):
             raise UsageError(f"'{name}' is not absolute", "name mounts as `nfsrdma mounts` does")
     # normpath keeps two slashes at the beginning
-    return tuple(Path("/" + os.path.normpath(name).lstrip("/")) for name in names)
+    paths = (Path("/" + os.path.normpath(name).lstrip("/")) for name in names)
+    return tuple(dict.fromkeys(paths))
 
 
 def run(request: Request, seconds: float) -> Outcome:
@@ -139,6 +142,11 @@ def _check(request: Request, lock_seconds: float) -> Report:
         # the file as it is named here: the option may be wrong
         message = f"cannot read {error.filename}: {error.strerror}"
         raise UserError(message, "see --path.procfs") from error
+    if not _BOOT_ID.fullmatch(boot):
+        raise UserError(
+            f"{machine.path(f'proc/{_BOOT}')}: expected the id of a boot, found {boot!r}",
+            "see --path.procfs",
+        )
     with kept_ages(request.state or state_dir(), boot, lock_seconds) as ages:
         seen = observe(machine, ages)
     report = judge(seen, request.limits, request.mounts, ages.unknown)

@@ -27,6 +27,7 @@ from unit.stuck_filesystem import stuck_filesystem
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.host.nfs import mountinfo
 from nfsrdma_tools.live.health import check as health_check
 from nfsrdma_tools.live.health import mount_table, threads
@@ -137,8 +138,23 @@ def test_an_rpc_is_known_by_client_number_and_xid(
 
 def test_ages_of_another_boot_do_not_count(host: Host, clock: Clock) -> None:
     hang(host, clock)
-    host.write("proc/sys/kernel/random/boot_id", "another\n")
+    host.write("proc/sys/kernel/random/boot_id", f"{BOOT.replace('8', '9')}\n")
     assert checked(host).status == OK
+
+
+@pytest.mark.parametrize("text", [b"", b"none\n", b"\xff\n" * 20, BOOT.encode() + b"\n1\n"])
+def test_without_the_id_of_the_boot_nothing_is_known(host: Host, text: bytes) -> None:
+    # ages would never grow, or those of another boot would count
+    host.write("proc/sys/kernel/random/boot_id", text)
+    status, output = typed(host)
+    assert (status, output.count("\n")) == (UNKNOWN, 1)
+    assert "/boot_id: expected the id of a boot, found " in output
+
+
+def test_an_empty_name_of_the_state_folder_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    # and not the current directory
+    monkeypatch.setenv("NFSRDMA_STATE", "")
+    assert state_dir() == Path("/run/nfsrdma")
 
 
 def test_the_state_is_private_and_replaced(host: Host) -> None:
@@ -685,6 +701,13 @@ def test_threads_of_one_process_count(host: Host) -> None:
 
 
 # ---- hostile and large inputs
+
+
+def test_a_mount_that_is_named_twice_is_one(host: Host) -> None:
+    host.mount("/mnt/a", 3)
+    status, output = typed(host, "/mnt/b", "/mnt/b/", "//mnt/b", "/mnt/a", "/mnt/a")
+    assert (status, output.count("\n")) == (CRITICAL, 2)
+    assert output.startswith("NFS CRITICAL: /mnt/b: not an NFS mount | ")
 
 
 def test_escapes_and_line_breaks_in_names(host: Host, clock: Clock) -> None:
@@ -1467,6 +1490,12 @@ def test_a_name_is_that_of_the_kernel_in_any_locale(host: Host) -> None:
         command, cwd=ROOT, env={**os.environ, **ascii_only}, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout[:7]) == (OK, b"NFS OK:"), done
+    # characters that the locale lacks beside those that the kernel escapes
+    host.mount("/mnt/d\u00e4 ta", 4)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **ascii_only}, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout[:7], done.stderr) == (OK, b"NFS OK:", b""), done
 
 
 # ---- ready-made files
