@@ -14,6 +14,7 @@ import glob
 import os
 import re
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -204,7 +205,15 @@ def unescape(field: str) -> str:
     """Undo the octal escapes of a field of mountinfo, fstab or etab; each is a byte."""
     if "\\" not in field:
         return field
-    return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), os.fsencode(field)))
+    encoding = sys.getfilesystemencoding()
+    try:
+        octets = field.encode(encoding, "surrogateescape")
+    except UnicodeEncodeError:
+        # a text with characters that the locale lacks
+        encoding = "utf-8"
+        octets = field.encode(encoding, "surrogateescape")
+    octets = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), octets)
+    return octets.decode(encoding, "surrogateescape")
 
 
 def check_replaceable(path: Path) -> None:
@@ -315,7 +324,8 @@ def _copy_attributes(path: Path, draft: Path, mode: int) -> None:
 
 def state_dir() -> Path:
     """The folder of journals and locks, which may not exist: $NFSRDMA_STATE, or /run/nfsrdma."""
-    return Path(os.environ.get("NFSRDMA_STATE", "/run/nfsrdma"))
+    # Path("") is the current directory
+    return Path(os.environ.get("NFSRDMA_STATE") or "/run/nfsrdma")
 
 
 def make_state_dir() -> Path:
