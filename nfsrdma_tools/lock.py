@@ -105,6 +105,9 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
     except OSError as error:
         raise UserError(f"cannot lock {path}: {error.strerror}") from error
     try:
+        # its end removes the file, and the holder is written into it
+        if not flags & os.O_DIRECTORY and os.fstat(handle).st_nlink > 1:
+            raise UserError(f"cannot lock {path}: the file has another name, too", "remove it")
         yield handle
     finally:
         os.close(handle)
