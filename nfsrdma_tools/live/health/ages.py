@@ -29,9 +29,11 @@ from nfsrdma_tools.files import (
 )
 from nfsrdma_tools.lock import holder, try_file_lock
 
-__all__ = ["Ages", "Sight", "kept_ages"]
+__all__ = ["FILES", "Ages", "Sight", "kept_ages"]
 
 NAME = "health"
+FILES = (NAME, f"{NAME}.lock")
+"""The names of the files in the folder of ages."""
 _HEAD = "nfsrdma-health 1 {}\n"
 _LINE = re.compile(
     r"(?P<key>[a-z]+:[0-9a-f:.]{1,60}) (?P<mark>[0-9a-f/-]{1,60}) "
@@ -123,8 +125,8 @@ def _check_kinds(folder: Path) -> None:
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"cannot write to {folder}: not a folder", hint)
-        for path in (folder / NAME, folder / f"{NAME}.lock"):
-            check_replaceable(path)
+        for name in FILES:
+            check_replaceable(folder / name)
     except (PermissionError, NotADirectoryError):
         # there is no folder that this user can write to: ages are unknown
         return

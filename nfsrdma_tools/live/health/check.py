@@ -14,7 +14,7 @@ from nfsrdma_tools.errors import UsageError, UserError, escaped
 from nfsrdma_tools.files import beginning, check_replaceable, state_dir, write_atomically
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.live.collect.namespace import is_in_container
-from nfsrdma_tools.live.health.ages import kept_ages
+from nfsrdma_tools.live.health.ages import FILES, kept_ages
 from nfsrdma_tools.live.health.guarded import guarded
 from nfsrdma_tools.live.health.metrics import metrics
 from nfsrdma_tools.live.health.mount_table import MOST_MOUNTS
@@ -120,7 +120,7 @@ def check(request: Request, lock_seconds: float = _LOCK_SECONDS) -> Report:
     """
     if not request.textfile:
         return _check(request, lock_seconds)
-    _check_textfile(request.textfile)
+    _check_textfile(request.textfile, request.state or state_dir())
     try:
         report = _check(request, lock_seconds)
     except UserError:
@@ -157,10 +157,15 @@ def _check(request: Request, lock_seconds: float) -> Report:
     return report
 
 
-def _check_textfile(path: Path) -> None:
-    """UserError unless ``path`` is a regular file, or missing in a folder that exists."""
+def _check_textfile(path: Path, state: Path) -> None:
+    """UserError unless ``path`` is a regular file, or missing in a folder that exists.
+
+    Also if it is a file of ``state``: without that, no age would ever grow.
+    """
     try:
         check_replaceable(path)
+        if path.resolve() in [(state / name).resolve() for name in FILES]:
+            raise UserError(f"{path} is a file of the state folder", "give another --textfile")
         if not path.parent.is_dir():
             raise UserError(f"cannot write {path}: its folder does not exist", "create it first")
     except OSError as error:
@@ -174,8 +179,7 @@ def _with_metrics(report: Report, path: Path, machine: Machine) -> Report:
     try:
         write_atomically(path, metrics(report, machine))
     except UserError as error:
-        report.unseen.append(str(error))
-        return report._replace(status=report.status or UNKNOWN)
+        return report._replace(status=report.status or UNKNOWN, error=str(error))
     return report
 
 
@@ -199,7 +203,8 @@ def lines(report: Report, limits: Limits) -> Iterator[str]:
     mounts = [verdict for verdict in report.verdicts if verdict.where]
     oldest = max((verdict.age for verdict in report.verdicts), default=0.0)
     data = f"oldest_rpc={oldest:.3f}s;{limits.warning:g};{limits.critical:g};0 mounts={len(mounts)}"
-    summary = _shown(f"NFS {NAMES[report.status].upper()}: {_summary(bad, len(mounts))}")
+    text = report.error if report.error and not bad else _summary(bad, len(mounts))
+    summary = _shown(f"NFS {NAMES[report.status].upper()}: {text}")
     yield f"{summary} | {data}"
     for verdict in bad[:_MOST_LINES]:
         yield _shown(_line(verdict))
@@ -207,6 +212,8 @@ def lines(report: Report, limits: Limits) -> Iterator[str]:
         yield f"and {len(bad) - _MOST_LINES} more"
     for reason in report.unseen:
         yield _shown(f"not seen: {reason}")
+    if report.error and bad:
+        yield _shown(report.error)
 
 
 def _shown(text: str) -> str:
@@ -252,7 +259,7 @@ def to_plain(report: Report) -> dict[str, Any]:
         "exit_status": report.status,
         "findings": [_plain(verdict) for verdict in report.verdicts],
         "not_seen": list(report.unseen),
-        "error": None,
+        "error": report.error or None,
     }
 
 

@@ -72,6 +72,8 @@ class Report(NamedTuple):
     verdicts: list[Verdict]
     unseen: list[str]
     """What was not seen, one reason each."""
+    error: str = ""
+    """Why the metrics were not written; "" if they were, or none are wanted."""
 
     @property
     def bad(self) -> list[Verdict]:

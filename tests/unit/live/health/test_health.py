@@ -276,6 +276,17 @@ def test_a_lock_removes_no_special_file(short_path: Path, name: str) -> None:
     assert kinds(sorted(path.parent.iterdir())) == before
 
 
+def test_a_lock_is_not_written_into_a_file_with_another_name(host: Host) -> None:
+    host.mount("/mnt/a", 3)
+    host.tasks(3, (9, 0x11))
+    mine = host.write("mine", "precious")
+    (host.root / "state").mkdir()
+    os.link(mine, host.root / "state/health.lock")
+    report = checked(host)
+    assert (report.status, mine.read_text()) == (WARNING, "precious")
+    assert "health.lock: the file has another name, too" in report.unseen[0]
+
+
 def test_without_a_state_an_rpc_is_a_doubt(host: Host) -> None:
     host.mount("/mnt/a", 3)
     host.mount("/mnt/b", 4)
@@ -1208,8 +1219,25 @@ def test_metrics_are_those_of_the_exporter(host: Host, tmp_path: Path) -> None:
     assert status == 3
     assert output.startswith(f"NFS UNKNOWN: cannot write {path}/below: Not a")
     # the name of the draft is too long
-    status, output = typed(host, "--textfile", f"{tmp_path}/{'x' * 250}")
-    assert (status, "not seen: cannot write" in output) == (3, True)
+    wrong = ("--textfile", f"{tmp_path}/{'x' * 250}")
+    status, output = typed(host, *wrong)
+    assert (status, output.count("\n"), output.count("cannot write")) == (3, 1, 1)
+    assert output.startswith(f"NFS UNKNOWN: cannot write {tmp_path}/xxx")
+    assert json.loads(typed(host, *wrong, "--json")[1])["error"].startswith("cannot write ")
+    status, output = typed(host, *wrong, "--max-rpc-age", "1ms")
+    assert (status, output.splitlines()[-1][:13]) == (CRITICAL, "cannot write ")
+
+
+@pytest.mark.parametrize("name", ["health", "health.lock", "link", "../state/health"])
+def test_metrics_replace_no_state(host: Host, name: str) -> None:
+    host.mount("/mnt/a", 3)
+    host.tasks(3, (9, 0x11))
+    assert typed(host)[0] == OK
+    before = (host.root / "state/health").read_bytes()
+    (host.root / "state/link").symlink_to("health")
+    status, output = typed(host, "--textfile", f"{host.root}/state/{name}")
+    assert (status, "is a file of the state folder" in output) == (UNKNOWN, True)
+    assert (host.root / "state/health").read_bytes() == before
 
 
 def test_metrics_say_that_nothing_is_known(host: Host, tmp_path: Path) -> None:
