@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from nfsrdma_tools import files
-from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor import inputs
 from nfsrdma_tools.doctor.finding import Finding, Status
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import kernel_modules, packet_filter
@@ -65,8 +65,8 @@ def firewall(machine: Machine) -> Iterator[Finding]:
     _require_modules(machine)
     texts = []
     is_known = True
-    for argv in questions.filter_commands(machine):
-        if argv != questions.IP6TABLES:
+    for argv in inputs.filter_commands(machine):
+        if argv != inputs.IP6TABLES:
             texts.append(_rules(machine, *argv))
             continue
         try:

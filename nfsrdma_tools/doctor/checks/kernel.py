@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from nfsrdma_tools import files
-from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor import inputs
 from nfsrdma_tools.doctor.finding import Finding, Status, carry_out
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, transports
@@ -317,7 +317,7 @@ def our_module(machine: Machine) -> Iterator[Finding]:
         yield _unbuilt(machine.release)
         return
     machine.require("proc/modules")
-    built = questions.our_build(machine)
+    built = inputs.our_build(machine)
     there = OURS in kernel_modules.loaded(machine)
     running = kernel_modules.srcversion(OURS, machine) if there else None
     values = kernel_modules.parameters(OURS, machine)

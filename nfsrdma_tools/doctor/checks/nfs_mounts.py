@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nfsrdma_tools import files
-from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor import inputs
 from nfsrdma_tools.doctor.finding import Finding, Status
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
@@ -62,7 +62,7 @@ def utils(machine: Machine) -> Iterator[Finding]:
         text = "not installed" if needed else "not installed; nothing here defines an NFS mount"
         yield Finding("mount.nfs", status, text, "nfs-utils", remedy)
         return
-    result = questions.mount_program(machine)
+    result = inputs.mount_program(machine)
     version = re.search(r"nfs-utils ([\w.]+)", result.stdout + result.stderr)
     yield Finding("mount.nfs", "ok", f"nfs-utils {version[1] if version else '(unknown)'}")
 
@@ -190,7 +190,7 @@ def _without_udev(machine: Machine) -> str:
     """Why no udev of this host's files sets the read-ahead; "" if one may."""
     if machine.in_container:
         return "this is a container, and the host's udev sets the read-ahead"
-    if not questions.udev_runs(machine):
+    if not inputs.udev_runs(machine):
         return "udev does not run here"
     return ""
 

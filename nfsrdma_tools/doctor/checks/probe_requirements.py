@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor import inputs
 from nfsrdma_tools.doctor.finding import Finding
-from nfsrdma_tools.doctor.questions import NO_BCC
+from nfsrdma_tools.doctor.inputs import NO_BCC
 from nfsrdma_tools.errors import one_line
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.machine import LIVE, Machine
@@ -25,7 +25,7 @@ _CAP_IPC_LOCK = 1 << 14
 
 def bcc(machine: Machine) -> Iterator[Finding]:
     """Python can import the BPF compiler collection; PyPI's bcc is a crystal-lattice library."""
-    result = questions.bcc(machine)
+    result = inputs.bcc(machine)
     yield judge_bcc(result.returncode, result.stdout, result.stderr, machine)
 
 

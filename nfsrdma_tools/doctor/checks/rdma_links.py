@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nfsrdma_tools import files
-from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor import inputs
 from nfsrdma_tools.doctor.checks import kernel
 from nfsrdma_tools.doctor.finding import Finding, Status, carry_out
 from nfsrdma_tools.errors import UserError
@@ -207,7 +207,7 @@ def _verbs_ports(machine: Machine) -> dict[str, _VerbsPort]:
     Neither sysfs nor RDMA netlink has the active MTU.
     """
     try:
-        text = questions.verbs(machine).stdout
+        text = inputs.verbs(machine).stdout
     except UserError:
         return {}
     by_link: dict[str, _VerbsPort] = {}
@@ -357,7 +357,7 @@ def _flow_control(machine: Machine, link: Link) -> str:
 
 def _pfc(machine: Machine, netdev: str) -> str:
     try:
-        document = json.loads(questions.flow_control(machine, netdev).stdout)
+        document = json.loads(inputs.flow_control(machine, netdev).stdout)
     except (UserError, ValueError, RecursionError):
         return ""
     if isinstance(document, list):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor import inputs
 from nfsrdma_tools.doctor.finding import Finding, Status
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules, rdma_routes, transports
@@ -102,7 +102,7 @@ def reload(machine: Machine) -> Iterator[Finding]:
         for listener in listeners
         if listener.over_rdma
     ]
-    contexts = questions.user_contexts(machine)
+    contexts = inputs.user_contexts(machine)
     by_driver: dict[str, set[str]] = {}
     for link in links:
         by_driver.setdefault(link.device.driver, set()).add(link.device.name)
