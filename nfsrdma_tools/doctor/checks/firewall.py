@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.doctor import inputs
-from nfsrdma_tools.doctor.finding import Finding, Status
+from nfsrdma_tools.doctor.finding import Finding, Status, check
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import kernel_modules, packet_filter
 from nfsrdma_tools.host.kernel_config import config, is_built_in
@@ -60,6 +60,7 @@ class _Use(NamedTuple):
     """Why a need may be none, as text."""
 
 
+@check(120, "firewall")
 def firewall(machine: Machine) -> Iterator[Finding]:
     """The packet filter accepts NFS over TCP, and the traffic of soft RDMA links."""
     _require_modules(machine)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from nfsrdma_tools import files
 from nfsrdma_tools.doctor import inputs
-from nfsrdma_tools.doctor.finding import Finding, Status
+from nfsrdma_tools.doctor.finding import Finding, Status, check
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.machine import Machine
@@ -46,6 +46,7 @@ _OF_HOST = (
 _TUNED = "nfsrdma tune"
 
 
+@check(10, "mounts")
 def namespace(machine: Machine) -> Iterator[Finding]:
     """The mounts that the other checks read are those of the host, not those of a container."""
     if machine.hides_mounts:
@@ -53,6 +54,7 @@ def namespace(machine: Machine) -> Iterator[Finding]:
         yield Finding("mounts", "unknown", text, "the mounts of the host", _OF_HOST)
 
 
+@check(130, "mount.nfs")
 def utils(machine: Machine) -> Iterator[Finding]:
     """nfs-utils is installed, if this host is to mount NFS."""
     if not installed(machine):
@@ -72,6 +74,7 @@ def installed(machine: Machine) -> bool:
     return machine.has_program("mount.nfs")
 
 
+@check(140, "read-ahead")
 def read_ahead(machine: Machine) -> Iterator[Finding]:
     """The read-ahead of each NFS mount covers at least one READ of rsize, or is set on purpose.
 
@@ -168,6 +171,7 @@ def _in_effect(rules: list[ReadAheadRule]) -> list[ReadAheadRule]:
     return rules[last:]
 
 
+@check(150, "udev rule")
 def udev_rule(machine: Machine) -> Iterator[Finding]:
     """The udev rule that sets the read-ahead of new NFS mounts sets it for no other device."""
     name = "udev rule"
@@ -303,6 +307,7 @@ _DOUBT = "a restart of the server or of a link explains some at once"
 _NEXT = "see when: nfsrdma explain; watch: nfsrdma top"
 
 
+@check(180, "history")
 def history(machine: Machine) -> Iterator[Finding]:
     """No mount has reconnected, sent again or waited for slots more than it should."""
     by_directory = {entry.directory: entry for entry in mountinfo.of(machine) if entry.is_nfs}

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 
 from nfsrdma_tools.doctor import inputs
-from nfsrdma_tools.doctor.finding import Finding, Status
+from nfsrdma_tools.doctor.finding import Finding, Status, check
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules, rdma_routes, transports
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
@@ -36,6 +36,7 @@ _CONSUMERS = frozenset(
 """Modules other than ours and rpcrdma that are clients of the RDMA core (ib_register_client)."""
 
 
+@check(100, "replace", after_reboot=True)
 def replace(machine: Machine) -> Iterator[Finding]:
     """The users of the transport module: what has to end before another one can replace it."""
     machine.require("proc/modules")
@@ -81,6 +82,7 @@ def _listed(words: list[str]) -> str:
     return f"{', '.join(words[:_SHOWN])}{more}"
 
 
+@check(110, "reload", after_reboot=True)
 def reload(machine: Machine) -> Iterator[Finding]:
     """The mounts, connections, modules and programs that lose a device with its driver."""
     try:
