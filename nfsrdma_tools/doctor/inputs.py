@@ -33,10 +33,27 @@ from nfsrdma_tools.host.transports import CONF, KERNELS
 from nfsrdma_tools.module_source import OURS
 
 __all__ = [
-    "CONTENTS", "CONTEXTS", "IP6TABLES", "NO_BCC", "PORT", "RELEASE", "Keep", "ask", "bcc",
-    "filter_commands", "flow_control", "mount_program", "nothing", "our_build", "script", "service",
-    "udev_runs", "user_contexts", "verbs", "whole",
-]  # fmt: skip
+    "CONTENTS",
+    "CONTEXTS",
+    "IP6TABLES",
+    "NO_BCC",
+    "PORT",
+    "RELEASE",
+    "Keep",
+    "ask",
+    "bcc",
+    "filter_commands",
+    "flow_control",
+    "mount_program",
+    "nothing",
+    "our_build",
+    "script",
+    "service",
+    "udev_runs",
+    "user_contexts",
+    "verbs",
+    "whole",
+]
 
 CONTEXTS = "user contexts"
 """The fact: the contexts of programs in user space, a line "DEVICE COUNT" per device."""
