@@ -145,14 +145,15 @@ def exporter(
     /proc and /sys of the host.
     """
     from nfsrdma_tools.host.machine import host_of_container
+    from nfsrdma_tools.live.collect.probe_statistics import SETS
     from nfsrdma_tools.live.feed import FeedOptions
-    from nfsrdma_tools.probes.probe_sets import among
 
     chosen = {name: collectors[f"collector_{name}"] for name in COLLECTORS}
     names = tuple(n for n, on in chosen.items() if (not disable_defaults if on is None else on))
+    sets = tuple(name for name in SETS if name in names)
     addresses = listen or [f"127.0.0.1:{_EXPORTER_PORT}"]
     machine = host_of_container(procfs, sysfs, rootfs)
-    options = FeedOptions(interval, stall, probes, probe_sets=among(names), machine=machine)
+    options = FeedOptions(interval, stall, probes, probe_sets=sets, machine=machine)
     _serve(
         options, addresses,
         token=token, config=config, page=False, collectors=names, max_series=max_series,

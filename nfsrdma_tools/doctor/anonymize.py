@@ -23,8 +23,8 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.doctor import kernel_changelog
 from nfsrdma_tools.doctor.bundle import NEEDS_ROOT, Bundle, LeftOut
 from nfsrdma_tools.doctor.bundle_documents import CUT
+from nfsrdma_tools.doctor.inputs import CONTEXTS, NO_BCC
 from nfsrdma_tools.doctor.pseudonyms import Pseudonyms
-from nfsrdma_tools.doctor.questions import CONTEXTS, NO_BCC
 from nfsrdma_tools.doctor.vocabulary import CONFIG, MODULES, OPERATION, OPTIONS, WORDS
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import NOT_REGULAR

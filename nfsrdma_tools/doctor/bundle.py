@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bundle of this host's files, for reports: all that doctor, mounts and server status read.
 
-It has single named files (``CONTENTS``), never a whole tree, and of long files only the lines of
-NFS and RDMA.  What programs and netlink said is recorded while the readers themselves run, so that
-they find the same on any other host (doctor/recorded.py).  It loads no module and changes nothing.
+It has single named files (``CONTENTS`` of doctor/inputs.py), never a whole tree, and of long files
+only the lines of NFS and RDMA.  What programs and netlink said is recorded while the readers
+themselves run, so that they find the same on any other host (doctor/recorded.py).  It loads no
+module and changes nothing.
 """
 
 from __future__ import annotations
@@ -19,265 +20,30 @@ import re
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Optional
 
 from nfsrdma_tools.command import Result
-from nfsrdma_tools.doctor import kernel_changelog, questions
+from nfsrdma_tools.doctor import inputs, kernel_changelog
 from nfsrdma_tools.doctor.bundle_documents import CUT, MANIFEST, to_facts
-from nfsrdma_tools.doctor.vocabulary import MODULES
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import NOT_REGULAR, NotRegularError, open_file
 from nfsrdma_tools.host import boot_files, packet_filter, rdma_routes
-from nfsrdma_tools.host.boot_files import SYSCTLS
 from nfsrdma_tools.host.kernel_log.explain import recognized_lines
-from nfsrdma_tools.host.machine import LIVE, SBIN, Machine, Recording
-from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, udev_rules, units
-from nfsrdma_tools.host.nfsd import ganesha, other_servers, serving
+from nfsrdma_tools.host.machine import LIVE, Machine, Recording
+from nfsrdma_tools.host.nfs import fstab, mount_state, mountinfo, units
+from nfsrdma_tools.host.nfsd import serving
 
-__all__ = ["CONTENTS", "NEEDS_ROOT", "Bundle", "LeftOut", "alternatives", "collect"]
+__all__ = ["NEEDS_ROOT", "Bundle", "LeftOut", "alternatives", "collect"]
 
 _AT_ONCE = 16 << 10
 _MOST_READ = 8 << 20
 """Bytes of a file that are read; 40,000 lines of mountinfo, or 1300 mounts in mountstats."""
 _MOST_KEPT = 4 << 20
 """Bytes of a file that are kept, in whole records."""
-# the field of a line of mountinfo
-_MOUNT_POINT = 4
 _STEPS = 400
 _LEVEL = 6
-_Keep = Callable[[str], Optional[str]]
-"""Returns the part of a file's text that the bundle keeps; None leaves the file out."""
-
-
-def _all(text: str) -> str:
-    return text
-
-
-def _lines(pattern: str) -> Callable[[str], str]:
-    wanted = re.compile(pattern)
-
-    def keep(text: str) -> str:
-        return "".join(line for line in text.splitlines(keepends=True) if wanted.search(line))
-
-    return keep
-
-
-def _nothing(_: str) -> str:
-    # only that the file exists
-    return ""
-
-
-_OTHER_MOUNT = re.compile(
-    r"^(?:no )?device .* ?mounted on .+ with fstype (?!nfs4?[ \n])[^ \n]+\n", re.MULTILINE
-)
-
-
-def _nfs_records(text: str) -> str:
-    """The text of mountstats without the lines of other mounts, each of which has one.
-
-    A line of a server's implementation id may begin with "device", too, and is kept.
-    """
-    return _OTHER_MOUNT.sub("", text)
-
-
-_MOUNT_OF_INTEREST = re.compile(r" / / | - (nfs4?|nfsd|autofs|rpc_pipefs|debugfs) ")
-_OF_NFS = re.compile(r" - (nfs4?|autofs) ")
-
-
-def _nfs_mounts(text: str) -> str:
-    """The lines of mounts that readers use, and of those that cover an NFS mount."""
-    lines = [line for line in text.split("\n") if line.count(" ") > _MOUNT_POINT]
-    places = {line.split(" ")[_MOUNT_POINT] for line in lines if _OF_NFS.search(line)}
-    return "".join(
-        f"{line}\n"
-        for line in lines
-        if _MOUNT_OF_INTEREST.search(line) or line.split(" ")[_MOUNT_POINT] in places
-    )
-
-
-def _nfs_definitions(text: str) -> str:
-    lines = "".join(f"{line.text}\n" for line in fstab.nfs_lines(text))
-    return _SECRET_OPTION.sub(r"\1=withheld", lines)
-
-
-# mount.nfs has no such option, but fstab may have one behind a colon of another filesystem
-_SECRET_OPTION = re.compile(
-    r"\b(user(?:name)?|pass(?:word|wd)?2?|secret|cred(?:entials)?|domain|token|key)=[^,\s]*", re.I
-)
-
-
-def _nfs_unit(text: str) -> str | None:
-    # a unit of another filesystem may have a password
-    return _without_secrets(text) if units.is_nfs(text) or not text else None
-
-
-def _modules(text: str) -> str:
-    words = (line.strip() for line in text.splitlines())
-    return "".join(f"{word}\n" for word in words if word.replace("-", "_") in MODULES)
-
-
-def _sysctls(text: str) -> str:
-    pairs = (line.partition("=") for line in text.splitlines())
-    return "".join(
-        f"{key.strip()} = {value.strip()}\n"
-        for key, equals, value in pairs
-        if equals and key.strip().removeprefix("-").replace("/", ".") in SYSCTLS
-    )
-
-
-_SECRET = re.compile(r"pass|secret|user|cred|key|token|domain", re.IGNORECASE)
-
-
-def _without_secrets(text: str) -> str:
-    """Remove the lines of a unit whose names are those of secrets; NFS has no such option."""
-    rows = text.replace("\\\n", " ").splitlines(keepends=True)
-    return "".join(row for row in rows if not _SECRET.search(_VALUES_OF_TYPE.sub("", row)))
-
-
-# words of mount options and units in which a part looks like that of a secret
-_VALUES_OF_TYPE = re.compile(r"\bno(?:user|users)\b|\busers?\b(?!\w*=)|multi-user\.target")
-
-
-def _rules(text: str) -> str:
-    """The rules for the read-ahead, or those that run a command of interest.
-
-    Other files count by their names: one of these may mask one that has such rules.
-    """
-    return text if "read_ahead_kb" in text else _commands(text.replace("\\\n", " "))
-
-
-def _service(text: str, scripts: Container[str] = ()) -> str | None:
-    kept = boot_files.kept_lines(text, scripts)
-    return kept and _without_secrets(kept)
-
-
-def _script(text: str) -> str:
-    first = text.partition("\n")[0]
-    kept = (f"{line}\n" for line in (first, *boot_files.command_lines(text)))
-    return _without_secrets("".join(kept))
-
-
-def _commands(text: str) -> str:
-    return _without_secrets("".join(f"{line}\n" for line in boot_files.command_lines(text)))
-
-
-def _tuned(text: str) -> str | None:
-    try:
-        rows = json.loads(text)["mounts"]
-        kept = [{key: row[key] for key in ("directory", "read_ahead_kb")} for row in rows]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return json.dumps({"mounts": kept})
-
-
-_CONFIG = _lines(r"CONFIG_(SUNRPC|NFS|INFINIBAND|RDMA|DEBUG_INFO_BTF|NF_TABLES=)")
-_UNITS = f"{{{','.join(units.FOLDERS)}}}"
-_NAMES = r"nfs|sunrpc|rpcrdma|svcrdma|xprtrdma|lockd|rdma|mlx|siw"
-_STARTING = f"{_UNITS}/*.{{wants,requires}}"
-_RELEASE = "proc/sys/kernel/osrelease"
-_INFINIBAND = "sys/class/infiniband/*"
-_PORT = f"{_INFINIBAND}/ports/*"
-_NET = "sys/class/net/*"
-_MODULE = (
-    "sys/module/{nfs,nfsv3,nfsv4,nfsd,sunrpc,rpcrdma,nfsrdma,lockd,rdma_cm,ib_core,rdma_rxe,siw,"
-    "mlx5_core,mlx5_ib,irdma,bnxt_re,module}"
-)
-CONTENTS: tuple[tuple[str, _Keep], ...] = (
-    # the kernel and its modules
-    (_RELEASE, _all),
-    ("proc/version", _all),
-    ("proc/sys/kernel/hostname", _all),
-    ("proc/version_signature", _all),
-    ("proc/modules", _all),
-    ("proc/config.gz", _CONFIG),
-    ("boot/config-{release}", _CONFIG),
-    ("lib/modules/{release}/config", _CONFIG),
-    ("lib/modules/{release}/build/Makefile", _nothing),
-    ("sys/kernel/btf/vmlinux", _nothing),
-    ("sys/kernel/security/lockdown", _all),
-    (f"{_MODULE}/version", _all),
-    (f"{_MODULE}/srcversion", _all),
-    (f"{_MODULE}/taint", _all),
-    (f"{_MODULE}/initstate", _all),
-    (f"{_MODULE}/parameters/*", _all),
-    ("proc/driver/nvidia-fs/modules", _all),
-    (f"{{{','.join(boot_files.MODPROBE)}}}/*.conf", _lines(_NAMES)),
-    ("etc/os-release", _all),
-    (kernel_changelog.FILES, kernel_changelog.abridged),
-    # mounts
-    ("proc/self/mountinfo", _nfs_mounts),
-    ("proc/self/mountstats", _nfs_records),
-    ("proc/self/limits", _all),
-    ("proc/self/status", _lines("^CapEff:")),
-    ("proc/fs/nfsfs/volumes", _all),
-    ("proc/fs/nfsfs/servers", _all),
-    ("etc/fstab", _nfs_definitions),
-    ("etc/nfsmount.conf", _all),
-    ("etc/nfsmount.conf.d/*.conf", _all),
-    (f"{_UNITS}/*.mount", _nfs_unit),
-    (f"{_UNITS}/*.mount.d/*.conf", _without_secrets),
-    (f"{_UNITS}/*.automount", _without_secrets),
-    (f"{_UNITS}/*.{{wants,requires}}/*.mount", _nfs_unit),
-    (f"{_UNITS}/*.{{wants,requires}}/*.automount", _without_secrets),
-    (f"{{{','.join(SBIN)}}}/mount.nfs", _nothing),
-    ("sys/class/bdi/*/read_ahead_kb", _all),
-    ("sys/fs/nfs/*/nfs_client/switch/xprt-*/*", _all),
-    ("sys/kernel/debug/nfsrdma/*/*", _all),
-    (f"{{{','.join(udev_rules.FOLDERS)}}}/*.rules", _rules),
-    ("var/lib/nfsrdma/tune.json", _tuned),
-    # the server
-    ("proc/fs/nfsd/{portlist,threads,versions,max_block_size,pool_threads,pool_mode}", _all),
-    ("proc/fs/nfsd/clients/*/info", _nothing),
-    ("proc/net/rpc/nfsd", _all),
-    ("proc/net/tcp{,6}", other_servers.listening_lines),
-    (ganesha.CONF, ganesha.kept),
-    ("sys/kernel/debug/nfsd/*", _all),
-    ("sys/kernel/debug/nfsrdma-server/{totals,*/counters}", _all),
-    ("sys/kernel/debug/nfsrdma-server/*/counters", _all),
-    ("var/lib/nfs/etab", _all),
-    ("etc/exports", _all),
-    ("etc/exports.d/*.exports", _all),
-    ("{usr/etc,etc}/nfs.conf{,.local}", _all),
-    ("{usr/etc,etc}/nfs.conf.d/*.conf", _all),
-    ("{etc,run}/sysconfig/nfs{,-utils}", _all),
-    (f"{_UNITS}/nfs-server.service", _all),
-    (f"{_UNITS}/nfs-server.service.d/*.conf", _all),
-    ("etc/default/{nfs-kernel-server,nfs-common}", _all),
-    ("etc/hosts", _all),
-    # what a boot reads
-    (f"{_STARTING}/{{{','.join(sorted(boot_files.SERVERS))}}}", _all),
-    (f"{_STARTING}/autofs.service", _nothing),
-    (f"{_STARTING}/*.timer", _nothing),
-    (f"{_UNITS}/*.service", _service),
-    (f"{_UNITS}/*.service.d/*.conf", _service),
-    (f"{_STARTING}/*.service", _service),
-    (f"{{{','.join(boot_files.RC_LOCAL)}}}", _commands),
-    (f"{{{','.join((*boot_files.MODULES_LOAD, boot_files.DEVICE_MODULES))}}}/*.conf", _modules),
-    (f"{{{','.join(boot_files.SYSCTL)}}}/*.conf", _sysctls),
-    ("etc/sysctl.conf", _sysctls),
-    (f"proc/sys/{{{','.join(name.replace('.', '/') for name in SYSCTLS)}}}", _all),
-    # RDMA devices, their ports, and the network devices
-    (f"{_INFINIBAND}/{{fw_ver,hca_type,board_id,node_guid,node_type}}", _all),
-    (f"{_INFINIBAND}/device/{{vendor,device}}", _all),
-    (f"{_PORT}/{{state,phys_state,rate,link_layer,cap_mask}}", _all),
-    (f"{_PORT}/{{counters,hw_counters}}/*", _all),
-    (f"{_NET}/{{mtu,operstate,type,ifindex,iflink,flags,dev_id,dev_port,carrier,speed}}", _all),
-    (f"{_NET}/address", _all),
-    (f"{_NET}/ecn/roce_[nr]p/enable/*", _all),
-    (f"{_NET}/device/{{vendor,device}}", _all),
-    (f"{_NET}/{{lower,upper}}_*/ifindex", _all),
-    (f"{_NET}/master/ifindex", _all),
-    (f"{_NET}/bonding/{{slaves,mode,active_slave}}", _all),
-    (f"{_NET}/bridge/bridge_id", _nothing),
-    ("proc/net/vlan/*", _all),
-    # what tells a container
-    ("{.dockerenv,run/.containerenv,run/systemd/container}", _nothing),
-    ("{run,var/run}/secrets/kubernetes.io/serviceaccount/namespace", _nothing),
-)
-"""Patterns of files below the root, and which of their lines are kept; of GIDs, see _add_gids."""
 
 
 NEEDS_ROOT = "needs root"
@@ -339,7 +105,7 @@ def collect(server: str = "", machine: Machine = LIVE) -> Bundle:
     lists = functools.partial(_read_list, machine.root)
     machine = replace(machine, server=server, notes=bundle.notes, lists=lists).once()
     # the readers themselves: what they ask programs and netlink is recorded
-    questions.ask(machine)
+    inputs.ask(machine)
     for reader in (mount_state.states, serving.serving):
         try:
             reader(machine)
@@ -348,7 +114,7 @@ def collect(server: str = "", machine: Machine = LIVE) -> Bundle:
     bundle.notes.programs = dict(map(_shortened, bundle.notes.programs.items()))
     _add_changelog(bundle, machine)
     _add_contents(machine, bundle)
-    for port in _matching(machine, _PORT):
+    for port in _matching(machine, inputs.PORT):
         _add_gids(bundle, machine.root, port)
     _add_links(machine, bundle)
     hidden = (
@@ -360,13 +126,13 @@ def collect(server: str = "", machine: Machine = LIVE) -> Bundle:
 
 
 def _add_contents(machine: Machine, bundle: Bundle) -> None:
-    """Add the files of CONTENTS, and the scripts that services run."""
+    """Add the files of inputs.CONTENTS, and the scripts that services run."""
     scripts = _add_scripts(machine, bundle)
     nfs = {unit.name.removesuffix(".mount") for unit in units.nfs_units(machine)}
     services = {*boot_files.services(machine, scripts), *boot_files.SERVERS, "autofs.service"}
-    of_service = functools.partial(_service, scripts=scripts)
-    for pattern, kept in CONTENTS:
-        keep = of_service if kept is _service else kept
+    of_service = functools.partial(inputs.service, scripts=scripts)
+    for pattern, kept in inputs.CONTENTS:
+        keep = of_service if kept is inputs.service else kept
         for name in _matching(machine, pattern):
             if (
                 not _of_other_mount(machine, nfs, name)
@@ -385,7 +151,7 @@ def _add_scripts(machine: Machine, bundle: Bundle) -> set[str]:
         bundle.left_out.append(LeftOut(f"/{hidden}", NEEDS_ROOT))
         return set()
     for name in sorted(scripts):
-        _add(bundle, machine.root, name, _script)
+        _add(bundle, machine.root, name, inputs.script)
     return scripts
 
 
@@ -430,7 +196,7 @@ def _add_gids(bundle: Bundle, root: Path, port: str) -> None:
         for number, _ in rdma_routes.places_in_use(f"{root}/{port}/gids"):
             for name in ("gids", "gid_attrs/ndevs", "gid_attrs/types"):
                 if os.path.exists(f"{root}/{port}/{name}/{number}"):  # noqa: PTH110 -- many
-                    _add(bundle, root, f"{port}/{name}/{number}", _all)
+                    _add(bundle, root, f"{port}/{name}/{number}", inputs.whole)
 
 
 def _add_links(machine: Machine, bundle: Bundle) -> None:
@@ -463,7 +229,7 @@ def _shortened(
 def _matching(machine: Machine, pattern: str) -> Iterator[str]:
     """The names below the root that match; strings, because paths cost more than the files."""
     if "{release}" in pattern:
-        pattern = pattern.replace("{release}", machine.text(_RELEASE).strip())
+        pattern = pattern.replace("{release}", machine.text(inputs.RELEASE).strip())
     for alternative in alternatives(pattern):
         yield from _names_below(str(machine.root), alternative)
 
@@ -504,7 +270,7 @@ def alternatives(pattern: str) -> list[str]:
     ]
 
 
-def _add(bundle: Bundle, root: Path, name: str, keep: _Keep) -> None:
+def _add(bundle: Bundle, root: Path, name: str, keep: inputs.Keep) -> None:
     """Add a file below the root, and each link on its path."""
     above, _, last = name.rpartition("/")
     folder, links = _folder(bundle, root, above)
@@ -555,7 +321,7 @@ def _followed(root: Path, name: str) -> tuple[str, dict[str, str]]:
     return "/".join(here), links
 
 
-def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
+def _add_file(bundle: Bundle, root: Path, name: str, keep: inputs.Keep) -> bool:
     """Add the part of a file that ``keep`` returns; False if it returns None."""
     path = f"{root}/{name}"
     if name in bundle.files:
@@ -565,7 +331,7 @@ def _add_file(bundle: Bundle, root: Path, name: str, keep: _Keep) -> bool:
             _check_kind(bundle, path, name)
         return True
     try:
-        data, whole = (b"", True) if keep is _nothing else _beginning(path)
+        data, whole = (b"", True) if keep is inputs.nothing else _beginning(path)
     except PermissionError:
         bundle.left_out.append(LeftOut(f"/{name}", NEEDS_ROOT))
         return True
@@ -595,7 +361,7 @@ def _read_list(root: Path, name: str) -> str:
     data, whole = _beginning(f"{root}/{name}")
     if whole and len(data) <= _MOST_KEPT:
         return os.fsdecode(data)
-    kept = _kept(name, data[: data.rfind(b"\n") + 1], dict(CONTENTS).get(name, _all))
+    kept = _kept(name, data[: data.rfind(b"\n") + 1], dict(inputs.CONTENTS).get(name, inputs.whole))
     return os.fsdecode(_whole_records(name, kept or b"", _MOST_KEPT))
 
 
@@ -626,7 +392,7 @@ def _unpacked(data: bytes) -> bytes:
     return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, _MOST_READ)
 
 
-def _kept(name: str, data: bytes, keep: _Keep) -> bytes | None:
+def _kept(name: str, data: bytes, keep: inputs.Keep) -> bytes | None:
     packed = name.endswith(".gz")
     try:
         text = os.fsdecode(_unpacked(data) if packed else data)

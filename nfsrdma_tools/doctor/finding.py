@@ -12,7 +12,7 @@ from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host.machine import Machine
 
-__all__ = ["Check", "Finding", "Status", "carry_out"]
+__all__ = ["LISTED", "Check", "Finding", "ListedCheck", "Status", "carry_out", "check"]
 
 Status = Literal["ok", "warning", "error", "unknown"]
 
@@ -29,6 +29,28 @@ class Finding(NamedTuple):
 
 
 Check = Callable[[Machine], Iterator[Finding]]
+
+
+class ListedCheck(NamedTuple):
+    """A check of `nfsrdma doctor`, or of its ``--after-reboot``; ``place`` orders the output."""
+
+    place: int
+    name: str
+    check: Check
+    after_reboot: bool
+
+
+LISTED: list[ListedCheck] = []
+
+
+def check(place: int, name: str, after_reboot: bool = False) -> Callable[[Check], Check]:
+    """List a check as a ``ListedCheck``; its failures have its name."""
+
+    def listed(function: Check) -> Check:
+        LISTED.append(ListedCheck(place, name, function, after_reboot))
+        return function
+
+    return listed
 
 
 def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:

@@ -22,9 +22,9 @@ from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.live import snapshot_json
 from nfsrdma_tools.live.analyze.bottleneck import with_limits
 from nfsrdma_tools.live.analyze.stalls import EventFinder
+from nfsrdma_tools.live.collect.probe_statistics import SETS
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.snapshot import Snapshot
-from nfsrdma_tools.probes.probe_sets import NAMES
 
 __all__ = ["Feed", "FeedOptions", "fed", "snapshots"]
 
@@ -47,7 +47,7 @@ class FeedOptions:
     probes: bool = True
     record: Path | None = None
     replay: Path | None = None
-    probe_sets: Sequence[str] = NAMES
+    probe_sets: Sequence[str] = SETS
     machine: Machine = LIVE
     pending_rpcs: bool = False
 

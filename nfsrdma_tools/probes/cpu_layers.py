@@ -129,7 +129,7 @@ def uninterrupted(frames: Sequence[Frame]) -> list[Frame]:
 
 def module_layer(module: str) -> str:
     """The layer of a kernel module; "" if it has none."""
-    return next((name for name, known in MODULES.items() if known.fullmatch(module)), "")
+    return next((name for name, known in MODULES.items() if re.fullmatch(known, module)), "")
 
 
 def _faulted(frames: Sequence[Frame], inside: Sequence[Frame]) -> bool:
@@ -151,7 +151,7 @@ def _strong(frame: Frame) -> str:
 @cache
 def _weak(frame: Frame) -> str:
     if frame.module:
-        return "" if TRANSPARENT.fullmatch(frame.module) else OTHER
+        return "" if re.fullmatch(TRANSPARENT, frame.module) else OTHER
     return _first(WEAK, frame)
 
 
@@ -164,13 +164,14 @@ def _side(frame: Frame) -> str:
     return CLIENT if module == NFS or (module and _CLIENT.match(name)) else ""
 
 
-def _first(table: dict[str, re.Pattern[str]], frame: Frame) -> str:
+def _first(table: dict[str, str], frame: Frame) -> str:
     function = frame.function.lstrip("_")
-    return next((layer for layer, pattern in table.items() if pattern.match(function)), "")
+    return next((layer for layer, pattern in table.items() if re.match(pattern, function)), "")
 
 
-def _names(text: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:{'|'.join(text.split())})")
+def _names(text: str) -> str:
+    # re compiles it at its first use: the help of `nfsrdma trace` needs none
+    return rf"(?:{'|'.join(text.split())})"
 
 
 # the first match decides
@@ -342,8 +343,8 @@ WEAK = {
 ROOTS = re.compile(r"(?:process_one_work|process_scheduled_works|worker_thread|kthread)$")
 """Entry functions of kernel threads: scheduling, except for their callees."""
 EDGES = {
-    MEMORY: re.compile(r"(?:asm_)?exc_page_fault$"),
-    INTERRUPTS: re.compile(
+    MEMORY: r"(?:asm_)?exc_page_fault$",
+    INTERRUPTS: (
         r"(?:asm_)?(?:sysvec_|common_interrupt|exc_)|(?:do_softirq|handle_softirqs)$"
         r"|el1h?_|do_interrupt_handler"
     ),

@@ -73,7 +73,7 @@ def watch(
     counted, UsageError if the probe set lacks an option.
     """
     options.filter.check(probe_set.name, probe_set.filters)
-    if options.cpu and not probe_set.times:
+    if options.cpu and not probe_set.time:
         message = f"trace {probe_set.name} has no option --cpu"
         raise UsageError(message, "use trace registrations --cpu, or trace cpu")
     mount = options.filter.mount_point()

@@ -5,100 +5,56 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.host.machine import LIVE, Machine
+from nfsrdma_tools.probes.columns import Column, Record
 from nfsrdma_tools.probes.program import NAMES
 from nfsrdma_tools.probes.session import Session, session
 
-__all__ = ["NAMES", "ProbeSet", "among", "attached", "probe_set"]
+__all__ = ["NAMES", "ProbeSet", "attached", "probe_set"]
 
 
 @dataclass(frozen=True)
 class ProbeSet:
-    """A probe set: the interface of a module in sets/.
+    """What is known of a probe set: each module of sets/ has one, as PROBE_SET.
 
-    ``attach(session)``, ``forget(session, reading, now)``, ``time_functions(session)`` and
-    ``stack_writer(file)`` are optional.  ``read(session)`` is a
-    snapshot, ``difference(after, before)`` another, and ``records(snapshot, clients)`` its rows,
-    whose values are plain: numbers, texts, and lists of numbers for histograms.  A probe set that
-    is HOST_WIDE does not distinguish mounts.
+    ``question`` and the names of ``filters``, fields of ``Filter``, are in the help and on the page
+    of `nfsrdma trace`, whose tables have ``columns``.  ``read(session)`` is a snapshot,
+    ``difference(after, before)`` another, and ``records(snapshot, clients)`` its rows, whose values
+    are plain: numbers, texts, and lists of numbers for histograms.  ``attach(session)`` attaches
+    further probes once the program is loaded, ``time(session)`` more expensive ones that measure
+    the CPU time of events.  ``forget(session, reading, now)`` frees data that only differences to
+    earlier readings would need, and idle rows; ``now`` is in seconds of a monotonic clock.
+    ``stack_writer(file)`` is a function that writes the stacks of a snapshot; UserError if the
+    directory is missing.  A probe set that is ``host_wide`` does not distinguish mounts.
     """
 
     name: str
-    module: Any
-
-    @property
-    def host_wide(self) -> bool:
-        """Whether its rows cover the whole host instead of mounts."""
-        return getattr(self.module, "HOST_WIDE", False)
-
-    @property
-    def filters(self) -> tuple[str, ...]:
-        """The filters that it has, as names of fields of ``Filter``."""
-        names: tuple[str, ...] = self.module.FILTERS
-        return names
-
-    def stack_writer(self, file: Path) -> Callable[[Any], None]:
-        """A function that writes the stacks of a snapshot to ``file``.
-
-        Raises UsageError if the probe set samples no stacks, UserError if the directory is missing.
-        """
-        if not hasattr(self.module, "stack_writer"):
-            raise UsageError(f"trace {self.name} has no option --folded", "use trace cpu --folded")
-        writer: Callable[[Any], None] = self.module.stack_writer(file)
-        return writer
-
-    def attach(self, session: Session) -> None:
-        """Attach further probes of the module, if any, once its program is loaded."""
-        if hasattr(self.module, "attach"):
-            self.module.attach(session)
-
-    @property
-    def times(self) -> bool:
-        """Whether it can measure the CPU time of its events, with more expensive probes."""
-        return hasattr(self.module, "time_functions")
-
-    def time(self, session: Session) -> None:
-        """Attach those probes."""
-        self.module.time_functions(session)
-
-    def forget(self, session: Session, reading: Any, now: float) -> None:
-        """Free data that only differences to earlier readings would need, and idle rows.
-
-        ``now`` is in seconds of a monotonic clock.
-        """
-        if hasattr(self.module, "forget"):
-            self.module.forget(session, reading, now)
-
-    def read(self, session: Session) -> Any:
-        """The counts since the session began."""
-        return self.module.read(session)
-
-    def difference(self, after: Any, before: Any) -> Any:
-        """The difference between two readings of one session."""
-        return self.module.difference(after, before)
-
-    def records(self, snapshot: Any, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
-        """The rows of a snapshot, in output order."""
-        rows: list[dict[str, Any]] = self.module.records(snapshot, clients)
-        return rows
-
-
-def among(names: Collection[str]) -> tuple[str, ...]:
-    """The probe sets that have one of these names, such as those of collectors."""
-    return tuple(name for name in NAMES if name in names)
+    question: str
+    columns: Sequence[Column]
+    read: Callable[[Session], Any]
+    difference: Callable[[Any, Any], Any]
+    records: Callable[[Any, dict[int, tuple[str, ...]]], list[Record]]
+    filters: tuple[str, ...] = ()
+    host_wide: bool = False
+    attach: Callable[[Session], object] = id
+    time: Callable[[Session], object] | None = None
+    forget: Callable[[Session, Any, float], object] = lambda *_: None
+    stack_writer: Callable[[Path], Callable[[Any], None]] | None = None
 
 
 def probe_set(name: str, known: Sequence[str] = NAMES) -> ProbeSet:
     """The probe set of this name.  UsageError if there is none."""
     if name not in known:
         raise UsageError(f"unknown probe set {name!r}", f"the probe sets are {', '.join(known)}")
-    return ProbeSet(name, importlib.import_module(f"nfsrdma_tools.probes.sets.{name}"))
+    module = importlib.import_module(f"nfsrdma_tools.probes.sets.{name}")
+    found: ProbeSet = module.PROBE_SET
+    return found
 
 
 @contextlib.contextmanager
@@ -124,6 +80,6 @@ def attached(
             open_session.state["rate"] = rate
         for probes in map(probe_set, open_session.sets):
             probes.attach(open_session)
-            if timed and probes.times:
+            if timed and probes.time:
                 probes.time(open_session)
         yield open_session

@@ -21,8 +21,8 @@ __all__ = [
 ]  # fmt: skip
 
 TRACEFS = Path("/sys/kernel/tracing")
-NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahead", "cpu")
-"""The probe sets: files of bpf/ and modules of sets/."""
+NAMES = tuple(sorted(file.stem for file in Path(__file__).parent.glob("sets/[a-z]*.py")))
+"""The probe sets: modules of sets/.  Their programs are NAME.c and NAME_*.c in bpf/."""
 
 _KALLSYMS = Path("/proc/kallsyms")
 # The allocator of BPF, which a probe may call in any context: commits 7c8199e24fa0 ("bpf:
@@ -56,14 +56,6 @@ _FEWEST_PREALLOCATED = 512
 
 ISSUER = "issuer"
 """The file of bpf/ that knows which process issues an RPC."""
-
-# probe sets of more than one file
-_PARTS = {
-    "chunks": ("chunks", "chunks_ours"),
-    "connections": ("connections", "credits"),
-    "registrations": ("registrations", "registrations_ours"),
-    "server": ("server", "server_sends", "server_ours"),
-}
 
 
 @dataclass(frozen=True)
@@ -178,8 +170,9 @@ def present(sets: Sequence[str]) -> tuple[Pair, ...]:
 
 @cache
 def _texts(sets: tuple[str, ...]) -> dict[str, str]:
-    names = [part for name in sets for part in _PARTS.get(name, (name,))]
-    return {name: (source() / f"{name}.c").read_text() for name in names}
+    files = (source() / f"{name}.c" for name in sets)
+    parts = (part for file in files for part in (file, *sorted(source().glob(f"{file.stem}_*.c"))))
+    return {part.stem: part.read_text() for part in parts}
 
 
 @cache

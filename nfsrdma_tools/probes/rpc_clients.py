@@ -24,7 +24,6 @@ from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs.mounts import Mount, mounts
 from nfsrdma_tools.host.nfs.sunrpc import xprt_numbers
 from nfsrdma_tools.probes.program import TRACEFS
-from nfsrdma_tools.undo import Remove, journal
 
 __all__ = ["clients", "exists", "mounts_of_transports", "owner"]
 
@@ -73,6 +72,8 @@ def _number_in_sysfs(mount: Mount, machine: Machine) -> int | None:
 def _number_in_trace(mount: Mount, machine: Machine) -> int | None:
     if machine.process != "self" and not _is_mounted_here(mount, machine):
         return None
+    from nfsrdma_tools.undo import Remove, journal
+
     # an instance has buffers, events and filters of its own: other users of tracefs notice nothing
     folder = TRACEFS / "instances" / f"nfsrdma-{os.getpid()}"
     try:

@@ -1,78 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks for known problems of NFS over RDMA.
 
-A check is a small function of a Machine that yields findings, each with a remedy of one line.
+A check is a small function of a Machine that yields findings, each with a remedy of one line.  The
+modules of this folder have them.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from nfsrdma_tools import files
-from nfsrdma_tools.doctor.checks import (
-    firewall,
-    kernel,
-    mount_definitions,
-    nfs_mounts,
-    nfs_routes,
-    nfs_server,
-    probe_requirements,
-    rdma_links,
-    reboot,
-    reboot_mounts,
-    replacement,
-)
-from nfsrdma_tools.doctor.finding import Check, Finding, carry_out
+from nfsrdma_tools.doctor.finding import LISTED, Check, Finding, carry_out
 from nfsrdma_tools.errors import one_line
 from nfsrdma_tools.host.machine import Machine
 
 __all__ = ["AFTER_REBOOT", "CHECKS", "examine"]
 
-CHECKS: dict[str, Check] = {
-    "mounts": nfs_mounts.namespace,
-    "kernel": kernel.feature,
-    "rpcrdma": kernel.module,
-    "netid rdma": kernel.netid,
-    "gpudirect": kernel.gpudirect,
-    "nfsrdma": kernel.our_module,
-    "links": rdma_links.links,
-    "routes": nfs_routes.routes,
-    "wire": rdma_links.wire,
-    "portlist": nfs_server.listeners,
-    "server": nfs_server.reach,
-    "firewall": firewall.firewall,
-    "mount.nfs": nfs_mounts.utils,
-    "read-ahead": nfs_mounts.read_ahead,
-    "udev rule": nfs_mounts.udev_rule,
-    "fstab": mount_definitions.requested,
-    "referrals": mount_definitions.referrals,
-    "history": nfs_mounts.history,
-    "memlock": probe_requirements.memlock,
-    "bcc": probe_requirements.bcc,
-    "headers": kernel.headers,
-    "btf": kernel.btf,
-    "kernel log": kernel.kernel_log,
-    "known faults": kernel.known_faults,
-}
+for _file in Path(__file__).parent.glob("[a-z]*.py"):
+    importlib.import_module(f"{__name__}.{_file.stem}")
+_LISTED = sorted(LISTED, key=lambda each: each.place)
+CHECKS = {each.name: each.check for each in _LISTED if not each.after_reboot}
 """In output order."""
+AFTER_REBOOT = {each.name: each.check for each in _LISTED if each.after_reboot}
+"""The checks of ``doctor --after-reboot``, in output order."""
 _MOST_SHOWN = 4
 _AS_ROOT = "run this as root; if that changes nothing, see their owner and mode"
-
-
-AFTER_REBOOT: dict[str, Check] = {
-    "reboot link": reboot.links,
-    "reboot module": reboot.modules,
-    "reboot listener": reboot.listener,
-    "reboot server": reboot.server,
-    "reboot threads": reboot.threads,
-    "unread file": reboot.unread,
-    "reboot mount": reboot_mounts.mounts,
-    "reboot read-ahead": reboot_mounts.read_ahead,
-    "reboot setting": reboot_mounts.settings,
-    "replace": replacement.replace,
-    "reload": replacement.reload,
-}
-"""The checks of ``doctor --after-reboot``, in output order."""
 
 
 def examine(machine: Machine, which: Mapping[str, Check] = CHECKS) -> list[Finding]:

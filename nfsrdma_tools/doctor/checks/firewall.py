@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from nfsrdma_tools import files
-from nfsrdma_tools.doctor import questions
-from nfsrdma_tools.doctor.finding import Finding, Status
+from nfsrdma_tools.doctor import inputs
+from nfsrdma_tools.doctor.finding import Finding, Status, check
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import kernel_modules, packet_filter
 from nfsrdma_tools.host.kernel_config import config, is_built_in
@@ -60,13 +60,14 @@ class _Use(NamedTuple):
     """Why a need may be none, as text."""
 
 
+@check(120, "firewall")
 def firewall(machine: Machine) -> Iterator[Finding]:
     """The packet filter accepts NFS over TCP, and the traffic of soft RDMA links."""
     _require_modules(machine)
     texts = []
     is_known = True
-    for argv in questions.filter_commands(machine):
-        if argv != questions.IP6TABLES:
+    for argv in inputs.filter_commands(machine):
+        if argv != inputs.IP6TABLES:
             texts.append(_rules(machine, *argv))
             continue
         try:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from nfsrdma_tools import files
-from nfsrdma_tools.doctor import questions
-from nfsrdma_tools.doctor.finding import Finding, Status, carry_out
+from nfsrdma_tools.doctor import inputs
+from nfsrdma_tools.doctor.finding import Finding, Status, carry_out, check
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_faults, kernel_modules, packages, transports
 from nfsrdma_tools.host.kernel_config import config
@@ -52,6 +52,7 @@ _TRY = "modprobe rpcrdma; if that fails: nfsrdma explain"
 _OTHER_KERNEL = "boot a kernel that has it: the kernels of Debian, RHEL and SUSE do"
 
 
+@check(20, "kernel")
 def feature(machine: Machine) -> Iterator[Finding]:
     """The kernel was built with RPC over RDMA."""
     text = config(machine)
@@ -89,6 +90,7 @@ def lacking(machine: Machine) -> bool:
     return any(finding.status == "error" for finding in carry_out("kernel", feature, machine))
 
 
+@check(30, "rpcrdma")
 def module(machine: Machine) -> Iterator[Finding]:
     """The module that modprobe would load is a real one that the kernel takes; whose it is."""
     # modinfo ignores modprobe.d: the name means the kernel's module, also after `module install`
@@ -190,6 +192,7 @@ def _doubt(file: ModuleFile, known: Circumstances) -> str:
     return ""
 
 
+@check(40, "netid rdma")
 def netid(machine: Machine) -> Iterator[Finding]:
     """A mount with proto=rdma uses rpcrdma or our module."""
     machine.require("proc/modules")
@@ -215,6 +218,7 @@ def netid(machine: Machine) -> Iterator[Finding]:
         yield Finding("netid rdma", "warning", text, "rpcrdma alone", remedy)
 
 
+@check(50, "gpudirect")
 def gpudirect(machine: Machine) -> Iterator[Finding]:
     """GPUDirect Storage uses the transport module of the mounts over RDMA, if nvidia_fs is loaded.
 
@@ -256,6 +260,7 @@ def gpudirect(machine: Machine) -> Iterator[Finding]:
     yield Finding(name, "warning", text, f"{KERNELS} in the list of nvidia_fs", remedy)
 
 
+@check(210, "headers")
 def headers(machine: Machine) -> Iterator[Finding]:
     """The kernel headers are optional: a build of nfsrdma needs them, probes do not."""
     name = f"lib/modules/{machine.release}/build"
@@ -287,6 +292,7 @@ def _modules_have_no_types(machine: Machine) -> bool:
     return dated and kernel.number < _FIRST_MODULE_BTF
 
 
+@check(220, "btf")
 def btf(machine: Machine) -> Iterator[Finding]:
     """Kernel and rpcrdma have the type information (BTF) that gives capture structure offsets."""
     source = f"/{_TYPES}"
@@ -310,6 +316,7 @@ def btf(machine: Machine) -> Iterator[Finding]:
         yield Finding("btf", "warning", "no type information", "BTF, for nfsrdma capture", remedy)
 
 
+@check(60, "nfsrdma")
 def our_module(machine: Machine) -> Iterator[Finding]:
     """An installed nfsrdma has a build for this kernel; a loaded one was built from this source."""
     installed = machine.path(str(CONF.relative_to("/"))).exists()
@@ -317,7 +324,7 @@ def our_module(machine: Machine) -> Iterator[Finding]:
         yield _unbuilt(machine.release)
         return
     machine.require("proc/modules")
-    built = questions.our_build(machine)
+    built = inputs.our_build(machine)
     there = OURS in kernel_modules.loaded(machine)
     running = kernel_modules.srcversion(OURS, machine) if there else None
     values = kernel_modules.parameters(OURS, machine)
@@ -372,6 +379,7 @@ _MODULES_OF = {
 """The loaded modules without which a fault of this part cannot be met."""
 
 
+@check(230, "kernel log")
 def kernel_log(machine: Machine) -> Iterator[Finding]:
     """The kernel's log of this boot has no message of NFS or RDMA that needs attention."""
     log = read_log(kernel_ring(machine))
@@ -411,6 +419,7 @@ def judge_log(explained: list[Explanation]) -> Iterator[Finding]:
         yield Finding(_LOG, status, text, entry.doubt or "no such message", remedy)
 
 
+@check(240, "known faults")
 def known_faults(machine: Machine) -> Iterator[Finding]:
     """The kernel's release has no known fault of NFS over RDMA in a module that is loaded."""
     machine.require("proc/modules")

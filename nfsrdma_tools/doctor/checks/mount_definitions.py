@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.doctor.checks import nfs_mounts, rdma_links
-from nfsrdma_tools.doctor.finding import Finding, Status
+from nfsrdma_tools.doctor.finding import Finding, Status, check
 from nfsrdma_tools.host.kernel_release import kernel_of
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import definitions, fstab, mountinfo, mounts, sharing, units
@@ -32,6 +32,7 @@ _PAGES = (4096, 16384, 65536)
 _LEAST_SIZE = 1024
 
 
+@check(160, "fstab")
 def requested(machine: Machine) -> Iterator[Finding]:
     """Each NFS mount that fstab or a mount unit defines is there, with the options it requests.
 
@@ -68,6 +69,7 @@ def requested(machine: Machine) -> Iterator[Finding]:
             yield _with_cause(machine, definition, finding, state)
 
 
+@check(170, "referrals")
 def referrals(machine: Machine) -> Iterator[Finding]:
     """Referrals below a mount over RDMA use RDMA, too.
 

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from nfsrdma_tools import files
-from nfsrdma_tools.doctor import questions
-from nfsrdma_tools.doctor.finding import Finding, Status
+from nfsrdma_tools.doctor import inputs
+from nfsrdma_tools.doctor.finding import Finding, Status, check
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.machine import Machine
@@ -46,6 +46,7 @@ _OF_HOST = (
 _TUNED = "nfsrdma tune"
 
 
+@check(10, "mounts")
 def namespace(machine: Machine) -> Iterator[Finding]:
     """The mounts that the other checks read are those of the host, not those of a container."""
     if machine.hides_mounts:
@@ -53,6 +54,7 @@ def namespace(machine: Machine) -> Iterator[Finding]:
         yield Finding("mounts", "unknown", text, "the mounts of the host", _OF_HOST)
 
 
+@check(130, "mount.nfs")
 def utils(machine: Machine) -> Iterator[Finding]:
     """nfs-utils is installed, if this host is to mount NFS."""
     if not installed(machine):
@@ -62,7 +64,7 @@ def utils(machine: Machine) -> Iterator[Finding]:
         text = "not installed" if needed else "not installed; nothing here defines an NFS mount"
         yield Finding("mount.nfs", status, text, "nfs-utils", remedy)
         return
-    result = questions.mount_program(machine)
+    result = inputs.mount_program(machine)
     version = re.search(r"nfs-utils ([\w.]+)", result.stdout + result.stderr)
     yield Finding("mount.nfs", "ok", f"nfs-utils {version[1] if version else '(unknown)'}")
 
@@ -72,6 +74,7 @@ def installed(machine: Machine) -> bool:
     return machine.has_program("mount.nfs")
 
 
+@check(140, "read-ahead")
 def read_ahead(machine: Machine) -> Iterator[Finding]:
     """The read-ahead of each NFS mount covers at least one READ of rsize, or is set on purpose.
 
@@ -168,6 +171,7 @@ def _in_effect(rules: list[ReadAheadRule]) -> list[ReadAheadRule]:
     return rules[last:]
 
 
+@check(150, "udev rule")
 def udev_rule(machine: Machine) -> Iterator[Finding]:
     """The udev rule that sets the read-ahead of new NFS mounts sets it for no other device."""
     name = "udev rule"
@@ -190,7 +194,7 @@ def _without_udev(machine: Machine) -> str:
     """Why no udev of this host's files sets the read-ahead; "" if one may."""
     if machine.in_container:
         return "this is a container, and the host's udev sets the read-ahead"
-    if not questions.udev_runs(machine):
+    if not inputs.udev_runs(machine):
         return "udev does not run here"
     return ""
 
@@ -303,6 +307,7 @@ _DOUBT = "a restart of the server or of a link explains some at once"
 _NEXT = "see when: nfsrdma explain; watch: nfsrdma top"
 
 
+@check(180, "history")
 def history(machine: Machine) -> Iterator[Finding]:
     """No mount has reconnected, sent again or waited for slots more than it should."""
     by_directory = {entry.directory: entry for entry in mountinfo.of(machine) if entry.is_nfs}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nfsrdma_tools import files
 from nfsrdma_tools.doctor.checks.rdma_links import mtus
-from nfsrdma_tools.doctor.finding import Finding
+from nfsrdma_tools.doctor.finding import Finding, check
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.nfs import servers
@@ -24,6 +24,7 @@ _PREFER_IPV4 = -1
 """Of IP: what ``nfsrdma mount`` takes, IPv4 if the name has both (Target.netid)."""
 
 
+@check(80, "routes")
 def routes(machine: Machine) -> Iterator[Finding]:
     """The routes to the given server, and to those of RDMA mounts, mounted or defined, have RDMA.
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from nfsrdma_tools.doctor.checks import rdma_links
-from nfsrdma_tools.doctor.finding import Finding
+from nfsrdma_tools.doctor.finding import Finding, check
 from nfsrdma_tools.doctor.ping import over_rdma
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import boot_files
@@ -34,6 +34,7 @@ _ENABLE = "nfsrdma server enable DIRECTORY --client CLIENTS"
 _TIMEOUT_S = 5
 
 
+@check(100, "portlist")
 def listeners(machine: Machine) -> Iterator[Finding]:
     """A running nfsd listens on RDMA, if the host's configuration requests that."""
     # read portlist, not threads, which only root may read
@@ -214,6 +215,7 @@ def _refusal(machine: Machine) -> str:
     return next((row.subject for row in refused), "")
 
 
+@check(110, "server")
 def reach(machine: Machine) -> Iterator[Finding]:
     """The given server accepts connections on TCP 2049, and then answers a ping over RDMA."""
     if not machine.server:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nfsrdma_tools.doctor import questions
-from nfsrdma_tools.doctor.finding import Finding
-from nfsrdma_tools.doctor.questions import NO_BCC
+from nfsrdma_tools.doctor import inputs
+from nfsrdma_tools.doctor.finding import Finding, check
+from nfsrdma_tools.doctor.inputs import NO_BCC
 from nfsrdma_tools.errors import one_line
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.machine import LIVE, Machine
@@ -23,9 +23,10 @@ _ENOUGH_BYTES = 1 << 30
 _CAP_IPC_LOCK = 1 << 14
 
 
+@check(200, "bcc")
 def bcc(machine: Machine) -> Iterator[Finding]:
     """Python can import the BPF compiler collection; PyPI's bcc is a crystal-lattice library."""
-    result = questions.bcc(machine)
+    result = inputs.bcc(machine)
     yield judge_bcc(result.returncode, result.stdout, result.stderr, machine)
 
 
@@ -50,6 +51,7 @@ def judge_bcc(status: int, stdout: str, stderr: str, machine: Machine = LIVE) ->
     return Finding("bcc", "warning", reason, expected, remedy)
 
 
+@check(190, "memlock")
 def memlock(machine: Machine) -> Iterator[Finding]:
     """User-space verbs (perftest) can register memory; NFS itself needs no limit."""
     # "Max locked memory  8388608  8388608  bytes" (proc_pid_limits(5))

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nfsrdma_tools import files
-from nfsrdma_tools.doctor import questions
+from nfsrdma_tools.doctor import inputs
 from nfsrdma_tools.doctor.checks import kernel
-from nfsrdma_tools.doctor.finding import Finding, Status, carry_out
+from nfsrdma_tools.doctor.finding import Finding, Status, carry_out, check
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
 from nfsrdma_tools.host.rdma.ports import Link
@@ -28,6 +28,7 @@ _WANTED_MTU = 4200
 _IDLE = ("DOWN", "NOP")
 
 
+@check(70, "links")
 def links(machine: Machine) -> Iterator[Finding]:
     """At least one RDMA link is active."""
     try:
@@ -207,7 +208,7 @@ def _verbs_ports(machine: Machine) -> dict[str, _VerbsPort]:
     Neither sysfs nor RDMA netlink has the active MTU.
     """
     try:
-        text = questions.verbs(machine).stdout
+        text = inputs.verbs(machine).stdout
     except UserError:
         return {}
     by_link: dict[str, _VerbsPort] = {}
@@ -274,6 +275,7 @@ _INFORMATION = (
 _NOTICEABLE = 1e-4
 
 
+@check(90, "wire")
 def wire(machine: Machine) -> Iterator[Finding]:
     """Active ports of InfiniBand and RoCE lose and repeat few packets."""
     try:
@@ -357,7 +359,7 @@ def _flow_control(machine: Machine, link: Link) -> str:
 
 def _pfc(machine: Machine, netdev: str) -> str:
     try:
-        document = json.loads(questions.flow_control(machine, netdev).stdout)
+        document = json.loads(inputs.flow_control(machine, netdev).stdout)
     except (UserError, ValueError, RecursionError):
         return ""
     if isinstance(document, list):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from nfsrdma_tools.doctor.finding import Finding, Status
+from nfsrdma_tools.doctor.finding import Finding, Status, check
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import boot_files, kernel_modules, transports
 from nfsrdma_tools.host.boot_files import SERVERS, BootCommand, ModprobeLine
@@ -78,6 +78,7 @@ def made_by(doing: Sequence[BootCommand], verb: str) -> Made | None:
     return None
 
 
+@check(10, "reboot link", after_reboot=True)
 def links(machine: Machine) -> Iterator[Finding]:
     """A command that a boot runs adds each soft link."""
     soft = _soft_links(machine)
@@ -122,6 +123,7 @@ def commands(machine: Machine) -> list[BootCommand]:
     return machine.keep("commands of the boot", lambda: boot_files.commands(machine))
 
 
+@check(20, "reboot module", after_reboot=True)
 def modules(machine: Machine) -> Iterator[Finding]:
     """A boot, a mount or a listener loads the transport modules that are loaded, and no others."""
     machine.require("proc/modules")
@@ -220,6 +222,7 @@ def _other_file(machine: Machine) -> Iterator[Finding]:
 # ---- the server
 
 
+@check(30, "reboot listener", after_reboot=True)
 def listener(machine: Machine) -> Iterator[Finding]:
     """The listeners on RDMA are those that a boot requests."""
     name, listeners = "reboot listener", _listeners(machine)
@@ -292,6 +295,7 @@ def _requested(machine: Machine) -> Requested | None:
         return None
 
 
+@check(40, "reboot server", after_reboot=True)
 def server(machine: Machine) -> Iterator[Finding]:
     """A unit starts nfsd at boot, if it runs now."""
     name, runs = "reboot server", bool(_listeners(machine))
@@ -320,6 +324,7 @@ def _file_state(machine: Machine) -> str:
     return state.file if state else ""
 
 
+@check(50, "reboot threads", after_reboot=True)
 def threads(machine: Machine) -> Iterator[Finding]:
     """There are as many threads of nfsd as a boot requests."""
     name, now = "reboot threads", nfsctl.threads(machine)
@@ -345,6 +350,7 @@ def threads(machine: Machine) -> Iterator[Finding]:
         yield Finding(name, "warning", text, f"a request for {now}", remedy)
 
 
+@check(60, "unread file", after_reboot=True)
 def unread(machine: Machine) -> Iterator[Finding]:
     """No file requests of nfsd what no program reads."""
     asked = _requested(machine)

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from nfsrdma_tools.doctor.checks import mount_definitions, nfs_mounts
 from nfsrdma_tools.doctor.checks.reboot import commands, made_by
-from nfsrdma_tools.doctor.finding import Finding, Status
+from nfsrdma_tools.doctor.finding import Finding, Status, check
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import boot_files, kernel_modules
 from nfsrdma_tools.host.boot_files import SYSCTLS, Value
@@ -33,6 +33,7 @@ _BDI = "sys/class/bdi"
 _PLAIN = re.compile(r"-?\d{1,12}|[YN]")
 
 
+@check(70, "reboot mount", after_reboot=True)
 def mounts(machine: Machine) -> Iterator[Finding]:
     """A boot, or the first access, makes the mounts over RDMA again, with the same options."""
     entries = mountinfo.of(machine)
@@ -127,6 +128,7 @@ def _automounted(machine: Machine, name: str, shown: str, above: Entry) -> Findi
     return Finding(name, "warning", text, f"{_AUTOFS} enabled", f"systemctl enable {_AUTOFS}")
 
 
+@check(80, "reboot read-ahead", after_reboot=True)
 def read_ahead(machine: Machine) -> Iterator[Finding]:
     """The read-ahead of each mount over RDMA is the default, or one that a file sets."""
     intended = nfs_mounts.Intended(machine)
@@ -179,6 +181,7 @@ def _is_of_rsize(machine: Machine, entry: Entry, kb: int) -> bool:
     return number < (5, 4, 0) and rsize.isdecimal() and kb == 15 * int(rsize) // 1024
 
 
+@check(90, "reboot setting", after_reboot=True)
 def settings(machine: Machine) -> Iterator[Finding]:
     """The sysctls and module parameters of NFS are the defaults, or a file sets them at boot."""
     files = boot_files.sysctls(machine)

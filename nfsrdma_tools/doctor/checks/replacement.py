@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from nfsrdma_tools.doctor import questions
-from nfsrdma_tools.doctor.finding import Finding, Status
+from nfsrdma_tools.doctor import inputs
+from nfsrdma_tools.doctor.finding import Finding, Status, check
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules, rdma_routes, transports
 from nfsrdma_tools.host.machine import Machine, NotRecordedError
@@ -36,6 +36,7 @@ _CONSUMERS = frozenset(
 """Modules other than ours and rpcrdma that are clients of the RDMA core (ib_register_client)."""
 
 
+@check(100, "replace", after_reboot=True)
 def replace(machine: Machine) -> Iterator[Finding]:
     """The users of the transport module: what has to end before another one can replace it."""
     machine.require("proc/modules")
@@ -81,6 +82,7 @@ def _listed(words: list[str]) -> str:
     return f"{', '.join(words[:_SHOWN])}{more}"
 
 
+@check(110, "reload", after_reboot=True)
 def reload(machine: Machine) -> Iterator[Finding]:
     """The mounts, connections, modules and programs that lose a device with its driver."""
     try:
@@ -102,7 +104,7 @@ def reload(machine: Machine) -> Iterator[Finding]:
         for listener in listeners
         if listener.over_rdma
     ]
-    contexts = questions.user_contexts(machine)
+    contexts = inputs.user_contexts(machine)
     by_driver: dict[str, set[str]] = {}
     for link in links:
         by_driver.setdefault(link.device.driver, set()).add(link.device.name)

@@ -36,8 +36,12 @@ from nfsrdma_tools.probes.maps import Row, lost, split
 from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
-__all__ = ["ProbeReader", "clients", "connection_events", "counting", "on_mounts", "with_layers"]
+__all__ = [
+    "SETS", "ProbeReader", "clients", "connection_events", "counting", "on_mounts", "with_layers",
+]  # fmt: skip
 
+SETS = ("chunks", "connections", "cpu", "latency", "readahead", "registrations", "server")
+"""The probe sets that a snapshot has counts of."""
 # resolving stacks costs more than all other probe sets: sample less, and read less often
 CPU_EVERY, CPU_RATE = 10.0, 97
 FREE_EVERY = 60.0

@@ -23,6 +23,7 @@ from nfsrdma_tools.live.collect.host_statistics import HostReader
 from nfsrdma_tools.live.collect.namespace import host_name
 from nfsrdma_tools.live.collect.pending_rpcs import PendingRpcs
 from nfsrdma_tools.live.collect.probe_statistics import (
+    SETS,
     ProbeReader,
     clients,
     connection_events,
@@ -32,7 +33,6 @@ from nfsrdma_tools.live.collect.probe_statistics import (
 )
 from nfsrdma_tools.live.collect.readings import Readings
 from nfsrdma_tools.live.snapshot import Server, Snapshot
-from nfsrdma_tools.probes.probe_sets import NAMES
 from nfsrdma_tools.probes.program import Pair, present
 from nfsrdma_tools.probes.sets.server import granted
 
@@ -54,7 +54,7 @@ class Sampler:
     def __init__(
         self,
         interval: float = 1.0,
-        sets: Sequence[str] = NAMES,
+        sets: Sequence[str] = SETS,
         machine: Machine = LIVE,
         pending_rpcs: bool = False,
     ) -> None:

@@ -6,14 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from nfsrdma_tools.probes.columns import Column, Record, number, rare, size, words
 from nfsrdma_tools.probes.maps import Row, free, increase, row_of, rows, split, total
+from nfsrdma_tools.probes.probe_sets import ProbeSet
 from nfsrdma_tools.probes.rpc_clients import owner
 from nfsrdma_tools.probes.session import Session
+from nfsrdma_tools.sizes import format_size
 
-__all__ = ["COUNTS", "FILTERS", "KINDS", "Chunks", "difference", "forget", "read", "records"]
-
-FILTERS = ("mount", "pid", "procedures")
-"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
+__all__ = ["COUNTS", "KINDS", "PROBE_SET", "Chunks"]
 
 KINDS = ("read", "position_zero", "write", "reply")
 """Kinds of chunks: Read chunk of data, Read chunk of a whole Call, Write chunk, Reply chunk."""
@@ -92,3 +92,38 @@ def records(snapshot: Chunks, clients: dict[int, tuple[str, ...]]) -> list[dict[
         }
         for row, counts in sorted(snapshot.counts.items())
     ]
+
+
+def _sizes(record: Record) -> str:
+    """Histograms per kind of chunk: ``w64k:23`` is 23 Write chunks from 64 KiB to below 128."""
+    return " ".join(
+        f"{kind[0]}{format_size(1 << (slot - 1)) if slot else 0}:{times}"
+        for kind, slots in record["sizes"].items()
+        for slot, times in enumerate(slots)
+        if times
+    )
+
+
+def _inline(record: Record) -> str:
+    """The Calls that were sent inline, in each of three ways."""
+    ways = ("calls_inline", "calls_pulled_up", "calls_gathered")
+    return str(sum(record[way] for way in ways) or "")
+
+
+PROBE_SET = ProbeSet(
+    "chunks", "Does my data travel by chunks or inline, and how much of it is copied?",
+    (
+        *map(words, ("mount", "procedure")), number("rpcs", "RPCs"), Column("inline", _inline),
+        number("calls_read", "read"), number("calls_position_zero", "long"),
+        number("replies_inline", "| inline"), number("replies_write", "write"),
+        number("replies_reply", "reply"), number("reply_unused", "unused"),
+        *rare(
+            number("replies_optimistic", "optimistic"), number("optimistic_refused", "refused"),
+        ),
+        size("inline_bytes", "| sent inline"), size("pulled_up_bytes", "copied"),
+        size("read_bytes", "by read"), size("write_used", "by write"),
+        size("reply_used", "by reply"), *rare(size("optimistic_bytes", "by optimistic")),
+        Column("sizes", _sizes),
+    ),
+    read, difference, records, filters=("mount", "pid", "procedures"), forget=forget,
+)  # fmt: skip

@@ -9,29 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nfsrdma_tools.host.rdma.completions import COMPLETIONS
+from nfsrdma_tools.probes.columns import number, words
 from nfsrdma_tools.probes.maps import address, decoded, text
+from nfsrdma_tools.probes.probe_sets import ProbeSet
 from nfsrdma_tools.probes.rpc_clients import exists, mounts_of_transports, owner
 from nfsrdma_tools.probes.session import Session
 
 __all__ = [
-    "CM_EVENTS",
-    "EVENTS",
-    "FILTERS",
-    "Connections",
-    "Credit",
-    "Event",
-    "attach",
-    "cm_event",
-    "completion",
-    "difference",
+    "CM_EVENTS", "EVENTS", "PROBE_SET", "Connections", "Credit", "Event", "cm_event", "completion",
     "event_of",
-    "forget",
-    "read",
-    "records",
-]
-
-FILTERS = ("mount", "client")
-"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
+]  # fmt: skip
 
 # enum connection_event of bpf/connections.c
 EVENTS = (
@@ -221,3 +208,10 @@ def cm_event(event: int, status: int) -> str:
     """A connection manager event with its status: an errno, or a reject reason."""
     name = CM_EVENTS[event] if event < len(CM_EVENTS) else f"event {event}"
     return f"{name}, status {status}" if status else name
+
+
+PROBE_SET = ProbeSet(
+    "connections", "Why did a connection break? Are the credits exhausted?",
+    (*map(words, ("mount", "peer")), number("times"), words("what"), words("words", "")),
+    read, difference, records, filters=("mount", "client"), attach=attach, forget=forget,
+)  # fmt: skip

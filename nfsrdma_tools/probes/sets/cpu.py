@@ -25,35 +25,17 @@ from nfsrdma_tools.host.cpu_time import ThreadTime
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.probes import cpu_layers as layers
 from nfsrdma_tools.probes import kallsyms
+from nfsrdma_tools.probes.columns import Column, Record, words
 from nfsrdma_tools.probes.cpu_layers import Frame
 from nfsrdma_tools.probes.maps import drained, text
+from nfsrdma_tools.probes.probe_sets import ProbeSet
 from nfsrdma_tools.probes.program import Missing
 from nfsrdma_tools.probes.session import Session
 
 __all__ = [
-    "FILTERS",
-    "HOST_WIDE",
-    "NFSD",
-    "RATE",
-    "WORKERS",
-    "Cpu",
-    "LayerSide",
-    "Reader",
-    "Reading",
-    "Sample",
-    "Stack",
-    "Symbols",
-    "ThreadLayer",
-    "attach",
-    "difference",
-    "divide",
-    "forget",
-    "group",
-    "in_groups",
-    "read",
-    "records",
-    "stack_writer",
-]
+    "NFSD", "PROBE_SET", "RATE", "WORKERS", "Cpu", "LayerSide", "Reader", "Reading", "Sample",
+    "Stack", "Symbols", "ThreadLayer", "divide", "group", "in_groups",
+]  # fmt: skip
 
 WORKERS, NFSD = "kworker", "nfsd"
 """Groups of equal threads: their times and samples are added up."""
@@ -229,11 +211,6 @@ class Symbols:
         return Frame("(no name)", loaded)
 
 
-FILTERS: tuple[str, ...] = ()
-"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
-
-HOST_WIDE = True
-"""Its rows do not distinguish mounts."""
 RATE = 499
 """Default samples per second and CPU: a prime, so that samples do not run in step with timers."""
 # ended threads, interrupts of idle CPUs, and threads that ran too briefly to be sampled
@@ -448,3 +425,32 @@ def _function(frame: Frame) -> str:
 def _word(text: str) -> str:
     # a thread chooses its name
     return printable(text).replace(";", ":")
+
+
+def _milliseconds(key: str, head: str) -> Column:
+    """Nanoseconds as milliseconds; blank for 0."""
+    return Column(head, lambda record: f"{record[key] / 1e6:.1f}" if record.get(key) else "")
+
+
+def _sampling(record: Record) -> str:
+    """The source of the sum of all layers."""
+    if "stat_ns" not in record:
+        return ""
+    lost = f", {record['lost']} lost" if record["lost"] else ""
+    sampled = f"{record['samples']} samples at {record['rate']} Hz{lost}"
+    stat = f"/proc/stat: {record['stat_ns'] / 1e6:.0f}"
+    return f"{stat}; {sampled if record['rate'] else 'no samples'}"
+
+
+PROBE_SET = ProbeSet(
+    "cpu", "Which layer uses the CPU?",
+    (
+        words("layer"),
+        # ten characters for 50 %
+        Column("share", lambda record: "#" * round(float(record["share"]) * 20)),
+        Column("%", lambda record: f"{record['share']:.1%}"), _milliseconds("ns", "ms"),
+        *(_milliseconds(f"{side}_ns", side) for side in layers.SIDES), Column("", _sampling),
+    ),
+    read, difference, records,
+    host_wide=True, attach=attach, forget=forget, stack_writer=stack_writer,
+)  # fmt: skip

@@ -6,25 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from nfsrdma_tools.probes.columns import microseconds, number, words
 from nfsrdma_tools.probes.maps import Row, free, increase, row_of, rows, split, text, total
+from nfsrdma_tools.probes.probe_sets import ProbeSet
 from nfsrdma_tools.probes.rpc_clients import owner
 from nfsrdma_tools.probes.session import Session
 
-__all__ = [
-    "FILTERS",
-    "PHASES",
-    "Latency",
-    "Slow",
-    "difference",
-    "forget",
-    "percentile",
-    "read",
-    "records",
-    "slot_ns",
-]
-
-FILTERS = ("mount", "pid", "procedures")
-"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
+__all__ = ["PHASES", "PROBE_SET", "Latency", "Slow", "percentile", "slot_ns"]
 
 # enum phase of bpf/latency.c
 PHASES = ("slot", "queue", "marshal", "network_and_server", "reply", "wake_up", "decode")
@@ -171,3 +159,16 @@ def percentile(times: tuple[int, ...], percent: float) -> float:
             return low + (high - low) * wanted / count
         wanted -= count
     return 0.0
+
+
+PROBE_SET = ProbeSet(
+    "latency", "In which phase does a request wait?",
+    (
+        *map(words, ("mount", "procedure")), number("count", "RPCs"),
+        microseconds("mean_us", "mean us"),
+        *(microseconds(f"{p}_us", p) for p in ("p50", "p95", "p99")),
+        microseconds("slot", "| slot", "phases_us"),
+        *(microseconds(phase, phase, "phases_us") for phase in PHASES[1:]),
+    ),
+    read, difference, records, filters=("mount", "pid", "procedures"), forget=forget,
+)  # fmt: skip

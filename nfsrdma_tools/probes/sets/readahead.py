@@ -9,13 +9,12 @@ from typing import Any
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs.mounts import mounts
 from nfsrdma_tools.host.nfs.readahead import get_kb
+from nfsrdma_tools.probes.columns import number, words
 from nfsrdma_tools.probes.maps import decoded, increase, total
+from nfsrdma_tools.probes.probe_sets import ProbeSet
 from nfsrdma_tools.probes.session import Session
 
-__all__ = ["COUNTS", "FILTERS", "ReadAhead", "attach", "device", "difference", "read", "records"]
-
-FILTERS = ("mount",)
-"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
+__all__ = ["COUNTS", "PROBE_SET", "ReadAhead", "device"]
 
 # enum ahead_count of bpf/readahead.c
 COUNTS = ("windows", "demanded", "ahead", "used", "late", "dropped")
@@ -79,3 +78,10 @@ def _window(where: str) -> int:
     except UserError:
         # unmounted meanwhile
         return 0
+
+
+PROBE_SET = ProbeSet(
+    "readahead", "Is the read-ahead window too small, or too large?",
+    (words("mount"), number("read_ahead_kb", "KiB"), *map(number, (*COUNTS, "waiting"))),
+    read, difference, records, filters=("mount",), attach=attach,
+)  # fmt: skip

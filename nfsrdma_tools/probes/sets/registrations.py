@@ -7,26 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.host.nfs import mountstats
+from nfsrdma_tools.probes.columns import Column, Record, number, rare, size, words
 from nfsrdma_tools.probes.maps import increase, mapped
+from nfsrdma_tools.probes.probe_sets import ProbeSet
 from nfsrdma_tools.probes.program import has_system
 from nfsrdma_tools.probes.rpc_clients import mounts_of_transports, owner
 from nfsrdma_tools.probes.session import Session
 
-__all__ = [
-    "COUNTS",
-    "FILTERS",
-    "MAPS",
-    "TAKES_BACK",
-    "Owner",
-    "Registrations",
-    "difference",
-    "read",
-    "records",
-    "time_functions",
-]
-
-FILTERS = ("mount",)
-"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
+__all__ = ["COUNTS", "MAPS", "PROBE_SET", "TAKES_BACK", "Owner", "Registrations"]
 
 # enum region_count of bpf/registrations.c
 COUNTS = (
@@ -153,3 +141,30 @@ def _mount_counters() -> dict[str, dict[str, int]]:
         str(stats.directory): {n: sum(x.counters.get(n, 0) for x in stats.xprts) for n in _MADE}
         for stats in mountstats.read_all()
     }
+
+
+def _mean(head: str, total: str, count: str, scale: float, blank: bool = False) -> Column:
+    """A sum divided by a count, and by ``scale``; ``blank`` if the sum is 0, not timed."""
+
+    def show(record: Record) -> str:
+        is_known = record[count] and (record[total] or not blank)
+        return f"{record[total] / record[count] / scale:.4g}" if is_known else ""
+
+    return Column(head, show)
+
+
+PROBE_SET = ProbeSet(
+    "registrations", "How much memory is registered, for how long, and which side invalidates it?",
+    (
+        *map(words, ("mount", "transport")), *map(number, ("mapped", "registered")),
+        number("remote_invalidations", "invalidated by peer"),
+        number("local_invalidations", "by client"), number("unmapped"), *rare(number("reused")),
+        _mean("pages each", "pages", "mapped", 1),
+        _mean("us each", "lifetime_ns", "unmapped", 1000),
+        _mean("CPU us: map", "mapping_ns", "mapped", 1000, blank=True),
+        _mean("invalidate", "invalidating_ns", "unmapped", 1000, blank=True),
+        number("outstanding"), number("high_water", "peak"), size("mapped_bytes", "bytes"),
+        *(number(name, name.removeprefix("mrs_")) for name in _MADE),
+    ),
+    read, difference, records, filters=("mount",), time=time_functions,
+)  # fmt: skip

@@ -3,35 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nfsrdma_tools.probes.columns import Column, Record, microseconds, number, rare, size, words
 from nfsrdma_tools.probes.maps import address, decoded, free, increase, rows, text, total
+from nfsrdma_tools.probes.probe_sets import ProbeSet
 from nfsrdma_tools.probes.session import Session
 
 __all__ = [
-    "COUNTS",
-    "EXPOSURES",
-    "FILTERS",
-    "GRANTS",
-    "MISSED",
-    "NO_CALLS",
-    "PHASES",
-    "REVOKED",
-    "THREADLESS",
-    "Server",
-    "ServerRow",
-    "difference",
-    "forget",
-    "granted",
-    "read",
-    "records",
-    "with_threadless",
-]
-
-FILTERS = ("client", "procedures")
-"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
+    "COUNTS", "EXPOSURES", "GRANTS", "MISSED", "NO_CALLS", "PHASES", "PROBE_SET", "REVOKED",
+    "THREADLESS", "Server", "ServerRow", "granted", "with_threadless",
+]  # fmt: skip
 
 # enum server_phase and server_count of bpf/server.c
 PHASES = ("queue", "read_in", "nfsd", "write_out", "send")
@@ -224,3 +208,40 @@ def _row(key: ServerRow, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[
         },
         "times": list(times),
     }
+
+
+def _by_reason(prefix: str, reasons: Sequence[str], head: str) -> Column:
+    """Counts of reasons: ``modified 3, expired 1``."""
+
+    def show(record: Record) -> str:
+        counts = {reason: record[prefix + reason] for reason in reasons}
+        return ", ".join(f"{reason} {count}" for reason, count in counts.items() if count)
+
+    return Column(head, show)
+
+
+def _in_all(record: Record) -> str:
+    """READs that nfsd and the module answered; blank if the module answered none."""
+    return str(record["answered"]) if record["threadless_hits"] else ""
+
+
+PROBE_SET = ProbeSet(
+    "server", "How does the server work for each client?",
+    (
+        words("peer", "client"), words("procedure"), number("calls", "Calls"),
+        *(number(f"{way}_calls", way) for way in ("read", "write", "reply")),
+        size("read_bytes", "| fetched"), size("room", "offered"), size("written"),
+        number("invalidates", "invalidated"),
+        *rare(
+            size("exposed_bytes", "| exposed"), number("dones", "done"),
+            number("dones_outstanding", "not done"), number("done_timeouts", "late"),
+            number("grants", "| granted"), size("granted_bytes", "bytes granted"),
+            _by_reason("revoked_", REVOKED, "revoked"),
+            number("threadless_hits", "| threadless"), size("threadless_bytes", "by threadless"),
+            _by_reason("threadless_missed_", MISSED, "missed"), Column("in all", _in_all),
+        ),
+        microseconds("mean_us", "| mean us"),
+        *(microseconds(phase, phase, "phases_us") for phase in PHASES),
+    ),
+    read, difference, records, filters=("client", "procedures"), forget=forget,
+)  # fmt: skip

@@ -23,6 +23,7 @@ from nfsrdma_tools.doctor import checks
 from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.rdma import nldev
+from nfsrdma_tools.probes.columns import number, words
 from nfsrdma_tools.probes.program import NAMES
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.plan import PRESETS, preset
@@ -475,7 +476,7 @@ def test_a_table_is_plain_complete_and_not_wrapped(
 def test_a_wide_character_takes_two_columns_in_each_table() -> None:
     assert aligned([("日", "1"), ("abc", "10")], right={1}) == ["日    1", "abc  10"]
     assert aligned([]) == []
-    columns = (("name", trace.words("name")), ("count", trace.number("count")))
+    columns = (words("name"), number("count"))
     rows = [{"name": "日本語", "count": 5}]
     assert trace.table(columns, rows) == ["name    count", "日本語      5"]
 

@@ -26,7 +26,7 @@ from unit.files_made import write, write_all
 from nfsrdma_tools.cli import collect as command
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.doctor import bundle as bundles
-from nfsrdma_tools.doctor import recorded
+from nfsrdma_tools.doctor import inputs, recorded
 from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.doctor.bundle import Bundle, LeftOut
 from nfsrdma_tools.doctor.bundle_documents import CUT
@@ -119,7 +119,7 @@ def test_mounts_that_cover_one_of_nfs_are_kept() -> None:
         "62 61 0:60 / /mnt\\040a rw - overlay overlay rw\n63 22 0:61 / /auto rw - autofs a rw\n"
     )
     others = "64 22 0:62 / /secret rw - ext4 /dev/mapper/secret rw\nno line of mountinfo\n\n"
-    assert bundles._nfs_mounts(others + kept + others) == kept
+    assert inputs._nfs_mounts(others + kept + others) == kept
 
 
 def test_gids_are_added_up_to_many_free_places(tmp_path: Path) -> None:
@@ -608,7 +608,7 @@ def test_a_servers_line_that_begins_with_device_is_kept() -> None:
         "device proc mounted on /proc with fstype proc\nno device mounted on /t with fstype tmpfs\n"
         "device nfsd mounted on /proc/fs/nfsd with fstype nfsd\n"
     )
-    assert bundles._nfs_records(others + record + others + record) == 2 * record
+    assert inputs._nfs_records(others + record + others + record) == 2 * record
 
 
 def test_an_ipoib_address_ends_in_the_gid_of_its_port() -> None:

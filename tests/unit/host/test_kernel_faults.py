@@ -10,7 +10,7 @@ import pytest
 from unit.files_made import write_all
 
 from nfsrdma_tools.cli import explain as command
-from nfsrdma_tools.doctor import checks
+from nfsrdma_tools.doctor.checks import kernel as kernel_checks
 from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_release
@@ -122,7 +122,7 @@ def test_texts_name_the_first_series_that_the_table_judges(
     assert "the table of faults" not in first
     for release, is_named in ((f"{before}.99", True), (f"{OLDEST_SERIES}.1", False)):
         root = host(tmp_path / release, release, modules=MODULES)
-        (finding,) = checks.kernel.known_faults(Machine(root=root))
+        (finding,) = kernel_checks.known_faults(Machine(root=root))
         assert (named in finding.found) == is_named
     pages = Path(__file__).parents[3] / "docs"
     page = (pages / "how-to/explain.md").read_text()
@@ -185,22 +185,22 @@ MODULES = "rpcrdma 98304 1 - Live 0x0\nnfsd 921600 1 - Live 0x0\n"
 
 def test_doctor_is_silent_on_debian_s_kernel(tmp_path: Path) -> None:
     root = host(tmp_path, "6.12.118+deb13-amd64", modules=MODULES)
-    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    (finding,) = kernel_checks.known_faults(Machine(root=root))
     assert (finding.name, finding.status) == ("known faults", "ok")
 
 
 @pytest.mark.parametrize("release", ["4.18.0-553.el8_10.x86_64", "5.4.0-150-generic"])
 def test_a_kernel_older_than_the_table_is_unknown(release: str, tmp_path: Path) -> None:
-    (finding,) = checks.kernel.known_faults(Machine(root=host(tmp_path, release, modules=MODULES)))
+    (finding,) = kernel_checks.known_faults(Machine(root=host(tmp_path, release, modules=MODULES)))
     assert (finding.status, "older than the table" in finding.found) == ("unknown", True)
     root = host(tmp_path / "idle", release, modules="ext4 1 0 - Live 0x0\n")
-    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    (finding,) = kernel_checks.known_faults(Machine(root=root))
     assert finding.status == "ok"
 
 
 def test_doctor_has_one_line_for_what_is_possible(tmp_path: Path) -> None:
     root = host(tmp_path, "6.12.105", modules=MODULES)
-    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    (finding,) = kernel_checks.known_faults(Machine(root=root))
     newest = BY_COMMIT["0ca487abb3bd"]
     assert (finding.status, finding.remedy) == ("warning", "nfsrdma explain --faults")
     assert finding.found == f"2 known faults in Linux 6.12.105; the newest: {newest.seen}"
@@ -209,7 +209,7 @@ def test_doctor_has_one_line_for_what_is_possible(tmp_path: Path) -> None:
 
 def test_a_kernel_of_a_distribution_has_no_warning_by_its_version(tmp_path: Path) -> None:
     root = host(tmp_path, "6.12.105-custom", modules=MODULES)
-    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    (finding,) = kernel_checks.known_faults(Machine(root=root))
     assert (finding.status, finding.remedy) == ("ok", "nfsrdma explain --faults")
     assert finding.found.startswith("2 known faults possible in Linux 6.12.105")
 
@@ -234,8 +234,8 @@ def test_doctor_looks_at_loaded_modules_only(
         judged.extend(faults)
         return iter(())
 
-    monkeypatch.setattr(checks.kernel, "judge_known_faults", judge)
-    list(checks.kernel.known_faults(Machine(root=host(tmp_path, "6.1.20", modules=modules))))
+    monkeypatch.setattr(kernel_checks, "judge_known_faults", judge)
+    list(kernel_checks.known_faults(Machine(root=host(tmp_path, "6.1.20", modules=modules))))
     assert {fault.part for fault in judged} == parts
 
 
@@ -262,7 +262,7 @@ def test_a_verdict_is_as_certain_as_the_release(
     release: str, status: str, text: str, expected: str, tmp_path: Path
 ) -> None:
     root = host(tmp_path, release, modules=MODULES)
-    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    (finding,) = kernel_checks.known_faults(Machine(root=root))
     assert finding.status == status, finding
     assert text in finding.found and expected in finding.expected
 
@@ -308,13 +308,13 @@ def test_a_kernel_with_backports_may_have_faults_of_later_releases() -> None:
 
 def test_a_distribution_s_backports_are_unknown(tmp_path: Path) -> None:
     root = host(tmp_path, "5.14.0-570.el9.x86_64", modules=MODULES)
-    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    (finding,) = kernel_checks.known_faults(Machine(root=root))
     assert (finding.status, "distribution decides" in finding.found) == ("unknown", True), finding
 
 
 def test_a_strange_release_is_unknown() -> None:
     with pytest.raises(UserError):
-        next(checks.kernel.judge_known_faults(KernelVersion("x", (0, 0, 0), "x"), []))
+        next(kernel_checks.judge_known_faults(KernelVersion("x", (0, 0, 0), "x"), []))
 
 
 # ---- nfsrdma explain --faults

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from nfsrdma_tools.cli import trace
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuCounters, CpuTimes, ThreadTime
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.probes import kallsyms
 from nfsrdma_tools.probes.cpu_layers import Frame
-from nfsrdma_tools.probes.probe_sets import probe_set
 from nfsrdma_tools.probes.sets import cpu as cpu_set
 from nfsrdma_tools.probes.sets.cpu import Cpu, Reading, Sample, difference, divide, group, records
 
@@ -240,9 +240,9 @@ def test_workers_and_threads_of_nfsd_are_groups() -> None:
 
 def test_only_cpu_writes_folded_stacks(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no option --folded"):
-        probe_set("chunks").stack_writer(tmp_path / "x")
+        trace.trace("chunks", folded=tmp_path / "x")
     with pytest.raises(UserError, match="is not a directory"):
-        probe_set("cpu").stack_writer(tmp_path / "none/x")
+        trace.trace("cpu", folded=tmp_path / "none/x")
 
 
 def test_stacks_are_folded_from_the_thread_to_the_running_function(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_stacks_are_folded_from_the_thread_to_the_running_function(tmp_path: Pat
         Sample("a;b\x1b", (), ("application", "client")): 4,
         Sample("swapper", (Frame("default_idle"),), ("idle", "neither")): 99,
     }
-    probe_set("cpu").stack_writer(tmp_path / "x")(cpu(S, {}, {}, stacks=stacks))
+    cpu_set.stack_writer(tmp_path / "x")(cpu(S, {}, {}, stacks=stacks))
     assert (tmp_path / "x").read_text().splitlines() == [
         "a:b?;user space 4",
         "dd;ksys_read;nfs_read [nfs] 4",

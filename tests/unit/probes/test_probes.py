@@ -27,6 +27,7 @@ from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.lab.config import MODULE_KERNELS as RELEASES
 from nfsrdma_tools.live.collect.probe_statistics import clients
 from nfsrdma_tools.probes import (
+    columns,
     intervals,
     kallsyms,
     maps,
@@ -166,7 +167,7 @@ def test_a_probe_set_whose_members_the_kernel_lacks_is_missing_as_a_whole(
         pass
     assert str(caught.value).startswith("cannot attach probe set registrations: the record of ")
     first, last = (min(RELEASES, key=release), max(RELEASES, key=release))
-    hint = f"Linux {first} to {last} have it; this kernel has probe sets chunks, latency, "
+    hint = f"Linux {first} to {last} have it; this kernel has probe sets chunks, connections, "
     assert str(caught.value.hint).startswith(hint)
 
 
@@ -263,8 +264,8 @@ def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
 @pytest.mark.parametrize("name", probe_sets.NAMES)
 def test_each_probe_set_has_its_files_and_columns(name: str) -> None:
     assert (BPF / f"{name}.c").is_file()
-    assert trace.COLUMNS[name]
-    assert probe_sets.probe_set(name).module.__doc__
+    known = probe_sets.probe_set(name)
+    assert (known.name, bool(known.columns)) == (name, True)
 
 
 def test_help_and_docs_name_all_probe_sets() -> None:
@@ -273,8 +274,9 @@ def test_help_and_docs_name_all_probe_sets() -> None:
     named = re.search("Probe set: (.*); or nfsiostat", hints["name"].__metadata__[0].help)
     assert named
     assert re.split(", | or ", named[1]) == list(probe_sets.NAMES)
+    assert hints["pid"].__metadata__[0].help.count("(chunks, latency; default:")
     page = (BPF.parent / "docs/how-to/trace.md").read_text()
-    assert re.findall(r"^\| \[(\w+)\]\(#\1\)", page, re.MULTILINE) == list(probe_sets.NAMES)
+    assert set(probe_sets.NAMES) <= set(re.findall(r"^## (\w+)$", page, re.MULTILINE))
 
 
 def test_tables_of_the_page_have_the_columns_of_trace() -> None:
@@ -282,7 +284,7 @@ def test_tables_of_the_page_have_the_columns_of_trace() -> None:
     shown = re.findall(r"^# nfsrdma trace (\w+).*\n\d\d:\d\d:\d\d\n(.*)$", text, re.MULTILINE)
     assert len(shown) > 6
     for name, head in shown:
-        columns = {column for column, _ in trace.COLUMNS[name]}
+        columns = {column.head for column in probe_sets.probe_set(name).columns}
         assert [word for word in re.split(r"  +", head.strip()) if word not in columns] == []
 
 
@@ -388,8 +390,8 @@ def test_events_of_connections_in_words() -> None:
 
 
 def test_tables_align_words_left_and_numbers_right() -> None:
-    columns = (("name", trace.words("n")), ("count", trace.number("c")))
-    lines = trace.table(columns, [{"n": "a\x1b[31m", "c": 5}, {"n": "bb", "c": 0}])
+    shown = (columns.words("n", "name"), columns.number("c", "count"))
+    lines = trace.table(shown, [{"n": "a\x1b[31m", "c": 5}, {"n": "bb", "c": 0}])
     assert lines == ["name    count", "a?[31m      5", "bb"]
 
 
@@ -571,7 +573,7 @@ def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     for gone, is_shown in ((Losses(), False), (Losses(regions=3, credits=1), True)):
         trace.JsonIntervals().show(Interval([], gone))
         assert json.loads(capsys.readouterr().out)["lost"] == gone._asdict()
-        trace.Tables("chunks").show(Interval([], gone))
+        trace.Tables(probe_sets.probe_set("chunks")).show(Interval([], gone))
         assert ("lost: 3 regions, 1 Calls' credits" in capsys.readouterr().out) == is_shown
 
 
@@ -675,10 +677,10 @@ def test_replies_that_clients_read_have_a_row_for_each_client() -> None:
     assert (row["peer"], row["procedure"], row["calls"]) == ("10.0.0.1", "RDMA_DONE", 0)
     assert [row[name] for name in server.EXPOSURES] == [3, 300, 2, 0, 3, *none, 3]
     assert server.difference(after, after).exposed == {}
-    lines = trace.table(trace.COLUMNS["server"], [row])
+    lines = trace.table(server.PROBE_SET.columns, [row])
     assert "| exposed  done  not done  | mean us" in lines[0]
     plain = row | dict.fromkeys(server.EXPOSURES, 0)
-    assert "exposed" not in trace.table(trace.COLUMNS["server"], [plain])[0]
+    assert "exposed" not in trace.table(server.PROBE_SET.columns, [plain])[0]
 
 
 def test_granted_page_cache_has_a_row_for_each_client() -> None:
@@ -687,7 +689,7 @@ def test_granted_page_cache_has_a_row_for_each_client() -> None:
     counted = server.Server({}, {}, {server.Connection(1, "10.0.0.1"): tuple(counts.values())})
     (row,) = server.records(counted, {})
     assert (row["procedure"], row["grants"], row["revoked_modified"]) == ("GRANT", 9, 3)
-    head, line = trace.table(trace.COLUMNS["server"], [row])
+    head, line = trace.table(server.PROBE_SET.columns, [row])
     assert "| granted  bytes granted" in head
     assert "exposed" not in head
     assert "9             9M  modified 3, expired 1" in line
@@ -713,11 +715,11 @@ def test_threadless_reads_are_in_the_row_of_reads() -> None:
     assert words(row) == ("fe80::1%2", "READ", 4, 22)
     assert (row["threadless_hits"], row["threadless_bytes"]) == (18, 73728)
     assert words(other) == ("10.0.0.2", "READ", 0, 1)
-    head, _, line = trace.table(trace.COLUMNS["server"], [other, row])
+    head, _, line = trace.table(server.PROBE_SET.columns, [other, row])
     assert "| threadless  by threadless  missed  in all  | mean us" in head
     assert re.search(r"\b18 +72k  size 2 +22\b", line)
     plain = other | dict.fromkeys(server.THREADLESS, 0)
-    assert "threadless" not in trace.table(trace.COLUMNS["server"], [plain])[0]
+    assert "threadless" not in trace.table(server.PROBE_SET.columns, [plain])[0]
     first, second = clients(counted)
     assert first.counts == {"threadless_hits": 1}
     assert (second.answered, second.read) == (22, 73728)
@@ -822,7 +824,7 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(
         attach_kprobe=lambda event, fn_name: begun.append(event),
         attach_kretprobe=lambda event, fn_name: ended.append(event),
     )
-    probe_sets.probe_set("registrations").time(session.Session(bpf, ()))
+    registrations.time_functions(session.Session(bpf, ()))
     assert begun == ["nfr_mem_prepare", "nfr_client_revoke", "nfr_mem_release"]
     assert ended == ["nfr_client_revoke", "nfr_mem_release"]
     text = "".join(path.read_text() for path in (BPF.parent / "kmod").rglob("*.c"))
@@ -831,7 +833,7 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(
 
 
 def test_only_some_probe_sets_measure_cpu_time() -> None:
-    times = [name for name in probe_sets.NAMES if probe_sets.probe_set(name).times]
+    times = [name for name in probe_sets.NAMES if probe_sets.probe_set(name).time]
     assert times == ["registrations"]
     with pytest.raises(UserError, match="trace chunks has no option --cpu"):
         next(watch(probe_sets.probe_set("chunks"), WatchOptions(cpu=True), lambda _missing: None))
@@ -960,15 +962,15 @@ def test_the_first_interval_has_what_ends_once_the_caller_knows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted = [0]
-    counter = SimpleNamespace(
-        FILTERS=(), HOST_WIDE=True, read=lambda _session: counted[0], difference=int.__sub__,
-        records=lambda count, _clients: [{"rpcs": count}],
+    counter = probe_sets.ProbeSet(
+        "counter", "", (), lambda _session: counted[0], int.__sub__,
+        lambda count, _clients: [{"rpcs": count}], host_wide=True,
     )  # fmt: skip
     attached = nullcontext(SimpleNamespace(missing=()))
     monkeypatch.setattr(intervals, "attached", lambda *_, **__: attached)
     monkeypatch.setattr(intervals, "lost", lambda _session: Losses())
     reading = watch(
-        probe_sets.ProbeSet("counter", counter),
+        counter,
         WatchOptions(interval=0, count=1),
         lambda _missing: counted.__setitem__(0, 12),
     )

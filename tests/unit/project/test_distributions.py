@@ -1,25 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of distributions: as their file is now, and true by the tests that they name."""
+"""The tables of distributions: true by the tests that they name."""
 
 import re
 import tomllib
 
 import pytest
-from distribution_tables import PARTS, ROOT, SECTIONS, WAYS, distributions, programs, section, short
+from distribution_tables import PARTS, ROOT, WAYS, distributions, programs, short
 
 ROWS = distributions()
 NAMES = [row.name for row in ROWS]
-
-
-@pytest.mark.parametrize("name", SECTIONS)
-def test_generated_part_is_as_the_file_is(name: str) -> None:
-    text = (ROOT / name).read_text()
-    assert section(text, name) == text, "run: make reference"
-
-
-def test_a_page_without_marks_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"README\.md has no generated part"):
-        section("# A page\n", "README.md")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)

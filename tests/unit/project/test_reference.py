@@ -22,6 +22,17 @@ def test_page_is_as_the_code_is(name: str) -> None:
     assert (reference.PAGES / name).read_text() == reference.page(name), "run: make reference"
 
 
+@pytest.mark.parametrize("name", reference.SECTIONS)
+def test_generated_part_is_as_the_code_is(name: str) -> None:
+    text = (reference.ROOT / name).read_text()
+    assert reference.section(text, name) == text, "run: make reference"
+
+
+def test_a_page_without_marks_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"README\.md has no generated part"):
+        reference.section("# A page\n", "README.md")
+
+
 def test_each_event_that_the_module_emits_has_a_row() -> None:
     source = "".join(path.read_text() for path in (ROOT / "kmod").rglob("*.c"))
     emitted = {name.removesuffix("_enabled") for name in re.findall(r"\btrace_(\w+)\(", source)}

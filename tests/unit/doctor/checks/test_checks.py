@@ -20,11 +20,22 @@ from nfsrdma_tools.cli import doctor
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.doctor import bundle as bundles
-from nfsrdma_tools.doctor import checks
 from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.doctor.bundle import Bundle
-from nfsrdma_tools.doctor.checks import CHECKS, examine
-from nfsrdma_tools.doctor.finding import Finding, carry_out
+from nfsrdma_tools.doctor.checks import (
+    AFTER_REBOOT,
+    CHECKS,
+    examine,
+    firewall,
+    kernel,
+    mount_definitions,
+    nfs_mounts,
+    nfs_routes,
+    nfs_server,
+    probe_requirements,
+    rdma_links,
+)
+from nfsrdma_tools.doctor.finding import LISTED, Finding, carry_out
 from nfsrdma_tools.doctor.vocabulary import WORDS
 from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host import packages, packet_filter
@@ -77,24 +88,24 @@ def link(**changes: Any) -> Link:
 )
 def test_the_kernel_configuration_decides(machine: Machine, line: str, status: str) -> None:
     write(machine.root, f"boot/config-{RELEASE}", line)
-    assert one(checks.kernel.feature(machine)).status == status
+    assert one(kernel.feature(machine)).status == status
 
 
 def test_a_packed_configuration_is_read(machine: Machine) -> None:
     write(machine.root, "proc/config.gz", gzip.compress(b"CONFIG_SUNRPC_XPRT_RDMA=y\n"))
-    assert one(checks.kernel.feature(machine)).status == "ok"
+    assert one(kernel.feature(machine)).status == "ok"
 
 
 def test_a_vendors_module_makes_up_for_the_kernels_option(machine: Machine) -> None:
     write(machine.root, f"boot/config-{RELEASE}", "CONFIG_SUNRPC=m\n")
     lines = "sunrpc 1 1 rpcrdma, Live 0x0\nrdma_cm 1 1 rpcrdma, Live 0x0\n"
     write(machine.root, "proc/modules", lines)
-    finding = one(checks.kernel.feature(machine))
+    finding = one(kernel.feature(machine))
     assert (finding.status, "rpcrdma is loaded" in finding.found) == ("ok", True)
 
 
 def test_a_kernel_without_any_configuration_is_unknown(machine: Machine) -> None:
-    assert one(checks.kernel.feature(machine)).status == "unknown"
+    assert one(kernel.feature(machine)).status == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +121,7 @@ def test_the_owner_of_the_netid_is_named(
 ) -> None:
     lines = f"sunrpc 1 1 {users} Live 0x0\nrdma_cm 1 1 {users} Live 0x0\n"
     write(machine.root, "proc/modules", lines)
-    finding = one(checks.kernel.netid(machine))
+    finding = one(kernel.netid(machine))
     assert (finding.status, words in finding.found) == (status, True), finding
 
 
@@ -122,25 +133,25 @@ def test_a_module_that_the_first_mount_loads_need_not_be_loaded(machine: Machine
         ("dmesg",): Result(("dmesg",), "", "", 0),
     }
     recording = Machine(machine.root, recording=Recording(programs=programs))
-    assert one(checks.kernel.module(recording)).status == "ok"
-    finding = one(checks.kernel.netid(recording))
+    assert one(kernel.module(recording)).status == "ok"
+    finding = one(kernel.netid(recording))
     assert (finding.status, finding.remedy) == ("ok", "")
     assert "a mount with proto=rdma loads rpcrdma" in finding.found
 
 
 def test_headers_and_btf(machine: Machine) -> None:
-    lacking = one(checks.kernel.headers(machine))
+    lacking = one(kernel.headers(machine))
     # optional, with the way to get them
     assert (lacking.status, lacking.remedy) == (
         "ok",
         packages.install("headers", RELEASE, Machine(machine.root)),
     )
     assert "probes need none, a build of nfsrdma does" in lacking.found
-    assert one(checks.kernel.btf(machine)).status == "warning"
+    assert one(kernel.btf(machine)).status == "warning"
     # collect looks for both; who writes a manifest by hand does not
     for by_hand in (Recording(collected=False), Recording(complete=False, collected=False)):
         host = replace(machine, recording=by_hand)
-        for name, check in (("headers", checks.kernel.headers), ("btf", checks.kernel.btf)):
+        for name, check in (("headers", kernel.headers), ("btf", kernel.btf)):
             (finding,) = carry_out(name, check, host)
             assert finding.status == "unknown", finding
             assert "was not recorded" in finding.found
@@ -148,17 +159,17 @@ def test_headers_and_btf(machine: Machine) -> None:
             for config, status in (("CONFIG_X=y", "unknown"), ("CONFIG_DEBUG_INFO_BTF=y", "ok"),
                                    ("# CONFIG_DEBUG_INFO_BTF is not set", "warning")):  # fmt: skip
                 write(machine.root, f"boot/config-{RELEASE}", f"{config}\n")
-                (btf,) = carry_out("btf", checks.kernel.btf, host)
+                (btf,) = carry_out("btf", kernel.btf, host)
                 assert btf.status == status
             (machine.root / f"boot/config-{RELEASE}").unlink()
     host = replace(machine, recording=Recording())
-    assert one(checks.kernel.headers(host)).status == "ok"
-    assert one(checks.kernel.btf(host)).status == "warning"
+    assert one(kernel.headers(host)).status == "ok"
+    assert one(kernel.btf(host)).status == "warning"
     write(machine.root, f"lib/modules/{RELEASE}/build/Makefile", "")
     write(machine.root, "sys/kernel/btf/vmlinux", b"")
-    finding = one(checks.kernel.headers(machine))
+    finding = one(kernel.headers(machine))
     assert finding == Finding("headers", "ok", f"/lib/modules/{RELEASE}/build")
-    assert one(checks.kernel.btf(machine)).status == "ok"
+    assert one(kernel.btf(machine)).status == "ok"
 
 
 _MODULE_BTF = "CONFIG_DEBUG_INFO_BTF_MODULES"
@@ -200,30 +211,30 @@ def test_modules_without_types_are_judged_alike_on_the_host_and_from_its_bundles
     write(root, "sys/kernel/btf/vmlinux", b"")
     here = Machine(root=root)
     expected = status if transport == "m" else "ok"
-    finding = one(checks.kernel.btf(here))
+    finding = one(kernel.btf(here))
     assert (finding.status, "none of modules" in finding.found) == (expected, expected == "warning")
     collected = bundles.collect(machine=Machine(root))
     for bundle in (collected, anonymized(collected)):
         with read_back(bundle, tmp_path) as there:
-            assert one(checks.kernel.btf(there)) == finding
-            assert one(checks.kernel.feature(there)) == one(checks.kernel.feature(here))
+            assert one(kernel.btf(there)) == finding
+            assert one(kernel.feature(there)) == one(kernel.feature(here))
 
 
 # ---- links
 
 
 def test_links_that_are_up_are_well() -> None:
-    assert [finding.status for finding in checks.rdma_links.judge_links([link()])] == ["ok"]
+    assert [finding.status for finding in rdma_links.judge_links([link()])] == ["ok"]
 
 
 def test_no_link_is_an_error_that_says_how_to_make_one() -> None:
-    finding = one(checks.rdma_links.judge_links([]))
+    finding = one(rdma_links.judge_links([]))
     assert (finding.status, "nfsrdma link add" in finding.remedy) == ("error", True), finding
 
 
 def test_links_that_are_down_are_one_error_when_none_is_up() -> None:
     down = link(state="DOWN", physical_state="DISABLED")
-    finding = one(checks.rdma_links.judge_links([down] * 6))
+    finding = one(rdma_links.judge_links([down] * 6))
     assert (finding.name, finding.status) == ("links", "error")
     assert "and 2 more" in finding.found and "eth1 up" in finding.remedy
 
@@ -241,7 +252,7 @@ def test_a_link_beside_an_active_one_may_be_idle(
     state: str, physical: str, status: str, words: str
 ) -> None:
     other = link(state=state, physical_state=physical)
-    first, second = checks.rdma_links.judge_links([other, link()])
+    first, second = rdma_links.judge_links([other, link()])
     assert (first.status, second.status) == (status, "ok")
     assert words in first.found
 
@@ -251,7 +262,7 @@ def test_a_link_beside_an_active_one_may_be_idle(
     [(9000, 4096, "ok"), (4200, 4096, "ok"), (4199, 2048, "warning"), (1500, 1024, "warning")],
 )
 def test_a_small_mtu_is_reported_with_its_payload(size: int, payload: int, status: str) -> None:
-    finding = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size)
+    finding = rdma_links.judge_mtu("rxe0/1", "eth1", size)
     assert (finding.status, f"carry {payload} bytes" in finding.found) == (status, True), finding
 
 
@@ -269,7 +280,7 @@ def test_a_small_mtu_is_reported_with_its_payload(size: int, payload: int, statu
     ],
 )
 def test_the_mtu_in_use_may_be_smaller(size: int, active: int, status: str, words: str) -> None:
-    finding = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size, active)
+    finding = rdma_links.judge_mtu("rxe0/1", "eth1", size, active)
     assert (finding.status, words in finding.found) == (status, True), finding
 
 
@@ -329,7 +340,7 @@ def test_the_mtu_is_that_of_all_sources(
         stdout = VERBS.format(device="roce1", **keys)
         recording.programs["ibv_devinfo",] = Result(("ibv_devinfo",), stdout, "", 0)
     host = Machine(machine.root, recording=recording)
-    judged = list(checks.rdma_links.mtus(host, {}, everywhere=True))
+    judged = list(rdma_links.mtus(host, {}, everywhere=True))
     assert [finding.name for finding in judged] == (["mtu roce1/1"] if expected else []), judged
     for finding, (status, words) in zip(judged, [expected] if expected else [], strict=True):
         assert (finding.status, words in finding.found) == (status, True), finding
@@ -340,13 +351,13 @@ def test_a_small_mtu_matters_on_the_routes_of_nfs(machine: Machine) -> None:
     machine = replace(machine, recording=recorded)
     for name in ("eth1", "eth2", "eth1.5"):
         write(machine.root, f"sys/class/net/{name}/mtu", "1500\n")
-    findings = checks.rdma_links.mtus(machine, {"rxe0/1": {"eth1.5"}}, everywhere=False)
+    findings = rdma_links.mtus(machine, {"rxe0/1": {"eth1.5"}}, everywhere=False)
     assert [(finding.name, finding.status) for finding in findings] == [
         ("mtu rxe0/1", "warning"),
         ("mtu eth1.5", "warning"),
         ("mtu rxe0/2", "ok"),
     ]
-    findings = checks.rdma_links.mtus(machine, {}, everywhere=True)
+    findings = rdma_links.mtus(machine, {}, everywhere=True)
     assert [finding.status for finding in findings] == ["warning", "warning"]
 
 
@@ -369,14 +380,14 @@ def test_the_wire_is_judged_by_the_share_of_packets(
     packets: int, losses: dict[str, int], status: str, words: str
 ) -> None:
     sums = {"port_rcv_packets": packets}
-    finding = checks.rdma_links.judge_wire("mlx5_0/1", sums, losses, {"link_downed": 2})
+    finding = rdma_links.judge_wire("mlx5_0/1", sums, losses, {"link_downed": 2})
     assert (finding.name, finding.status) == ("wire mlx5_0/1", status)
     assert words in finding.found
 
 
 def test_packets_out_of_sequence_may_be_the_work_of_adaptive_routing() -> None:
     for losses, doubt in (({"out_of_sequence": 9}, True), ({"packet_seq_err": 9}, False)):
-        finding = checks.rdma_links.judge_wire("mlx5_0/1", {"port_rcv_packets": 9}, losses, {})
+        finding = rdma_links.judge_wire("mlx5_0/1", {"port_rcv_packets": 9}, losses, {})
         assert ("adaptive routing" in finding.expected) == doubt
 
 
@@ -411,7 +422,7 @@ def test_listeners_are_held_against_the_configuration(
     argv = ("ip", "-j", "address", "show")
     rows = '[{"ifname": "lo", "addr_info": [{"family": "inet", "local": "127.0.0.1"}]}]'
     host = replace(machine, recording=Recording(programs={argv: Result(argv, rows, "", 0)}))
-    finding = one(checks.nfs_server.listeners(host))
+    finding = one(nfs_server.listeners(host))
     assert (finding.status, words in finding.found) == (status, True), finding
     assert finding.remedy or status == "ok"
 
@@ -440,7 +451,7 @@ def test_the_refusal_of_a_listener_has_its_cause(
     write(machine.root, "etc/nfs.conf", "[nfsd]\nrdma=y\n")
     dmesg = Result(("dmesg",), f"{log}\n", "", 0)
     host = replace(machine, recording=Recording(programs={("dmesg",): dmesg}))
-    finding = one(checks.nfs_server.listeners(host))
+    finding = one(nfs_server.listeners(host))
     assert (finding.status, words in finding.found) == ("error", True), finding
     assert remedy in finding.remedy and "systemctl restart nfs-server" in finding.remedy
 
@@ -451,7 +462,7 @@ def test_a_missing_module_is_the_cause_before_any_message(machine: Machine) -> N
     argv = ("modinfo", "-0", "--", "rpcrdma")
     modinfo = Result(argv, "", "modinfo: ERROR: Module rpcrdma not found.\n", 1)
     finding = one(
-        checks.nfs_server.listeners(replace(machine, recording=Recording(programs={argv: modinfo})))
+        nfs_server.listeners(replace(machine, recording=Recording(programs={argv: modinfo})))
     )
     assert finding.status == "unknown"
     assert f"not judged, because rpcrdma: no module for kernel {RELEASE}" in finding.found
@@ -460,9 +471,9 @@ def test_a_missing_module_is_the_cause_before_any_message(machine: Machine) -> N
 def test_without_any_configuration_the_request_is_unknown(machine: Machine) -> None:
     write(machine.root, "proc/fs/nfsd/portlist", TCP)
     host = replace(machine, recording=Recording(complete=False))
-    assert one(checks.nfs_server.listeners(host)).status == "unknown"
+    assert one(nfs_server.listeners(host)).status == "unknown"
     write(machine.root, "proc/fs/nfsd/portlist", RDMA + TCP)
-    assert one(checks.nfs_server.listeners(host)).status == "ok"
+    assert one(nfs_server.listeners(host)).status == "ok"
 
 
 def test_a_request_that_nothing_reads_is_a_doubt(machine: Machine) -> None:
@@ -470,17 +481,17 @@ def test_a_request_that_nothing_reads_is_a_doubt(machine: Machine) -> None:
     write(machine.root, "usr/lib/systemd/system/nfs-server.service",
           "[Service]\nExecStart=/usr/sbin/rpc.nfsd\n")  # fmt: skip
     write(machine.root, "etc/default/nfs-kernel-server", 'RPCNFSDOPTS="--rdma"\n')
-    finding = one(checks.nfs_server.listeners(machine))
+    finding = one(nfs_server.listeners(machine))
     assert finding.status == "warning"
     assert "RPCNFSDOPTS of /etc/default/nfs-kernel-server is --rdma, which" in finding.found
 
 
 def test_a_machine_that_serves_nothing_is_well(machine: Machine) -> None:
-    assert one(checks.nfs_server.listeners(machine)).status == "ok"
+    assert one(nfs_server.listeners(machine)).status == "ok"
 
 
 def test_without_a_server_its_checks_say_nothing(machine: Machine) -> None:
-    assert [*checks.nfs_server.reach(machine), *checks.nfs_routes.routes(machine)] == []
+    assert [*nfs_server.reach(machine), *nfs_routes.routes(machine)] == []
 
 
 NFT = """
@@ -649,18 +660,18 @@ jump mangle_PREROUTING_ZONES
     ],
 )  # fmt: skip
 def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> None:
-    finding = checks.firewall.judge_filter(rules)
+    finding = firewall.judge_filter(rules)
     assert (finding.status, words in finding.found) == (status, True), finding
     # what a bundle keeps of the rules is judged the same
     kept = packet_filter.rules_of_input(rules)
-    assert checks.firewall.judge_filter(kept) == finding, kept
+    assert firewall.judge_filter(kept) == finding, kept
     assert packet_filter.rules_of_input(kept) == kept
     made = Bundle()
     made.notes.programs[NFT_LIST] = Result(NFT_LIST, kept, "", 0)
     result = anonymized(made).notes.programs[NFT_LIST]
     assert result
     assert "192.0.2." not in result.stdout
-    anonymous = checks.firewall.judge_filter(result.stdout)
+    anonymous = firewall.judge_filter(result.stdout)
     assert anonymous.status == finding.status, result.stdout
 
 
@@ -704,14 +715,14 @@ def test_the_rules_of_ip6tables_are_judged(
         text = SIX.replace("POLICY", policy).replace("RULES", rules)
         recording.programs[SIX_SAVE] = Result(SIX_SAVE, text, "", 0)
     host = Machine(machine.root, recording=recording)
-    (finding,) = carry_out("firewall", checks.firewall.firewall, host)
+    (finding,) = carry_out("firewall", firewall.firewall, host)
     assert (finding.status, words in finding.found) == (status, True), finding
     # a bundle, and an anonymized one, have the same rules
     made = Bundle()
     made.notes.programs.update(map(bundles._shortened, recording.programs.items()))
     for bundle in (made, anonymized(made)):
         again = Machine(machine.root, recording=bundle.notes)
-        (judged,) = carry_out("firewall", checks.firewall.firewall, again)
+        (judged,) = carry_out("firewall", firewall.firewall, again)
         assert judged.status == finding.status
 
 
@@ -731,7 +742,7 @@ def test_an_anonymized_bundle_keeps_the_words_of_the_packet_filter() -> None:
 ), max_size=40))  # fmt: skip
 def test_rules_of_anything_are_judged(words: list[str]) -> None:
     rules = " ".join(words)
-    assert checks.firewall.judge_filter(rules).found
+    assert firewall.judge_filter(rules).found
     assert len(packet_filter.rules_of_input(rules)) <= 20 * len(rules) + 200
 
 
@@ -798,7 +809,7 @@ def filter_finding(
     if devices is not None:
         records = [asdict(link().device) | changes for changes in devices]
         recording.links = [link(device=Device(**values)) for values in records]
-    return one(checks.firewall.firewall(Machine(machine.root, recording=recording)))
+    return one(firewall.firewall(Machine(machine.root, recording=recording)))
 
 
 @pytest.mark.parametrize(
@@ -827,7 +838,7 @@ def test_a_filter_matters_to_servers_and_soft_links(
     write(machine.root, "proc/fs/nfsd/portlist", portlist)
     ruleset = Result(("nft",), NFT % "22", "", 0)
     recording = Recording(programs={("nft", "list", "ruleset"): ruleset}, links=known)
-    finding = one(checks.firewall.firewall(Machine(machine.root, recording=recording)))
+    finding = one(firewall.firewall(Machine(machine.root, recording=recording)))
     assert finding.status == status
 
 
@@ -850,7 +861,7 @@ def test_a_filter_in_the_kernel_is_no_module(
     write(machine.root, f"boot/config-{RELEASE}", config)
     write(machine.root, "proc/fs/nfsd/portlist", TCP)
     host = replace(machine, recording=Recording(programs={NFT_LIST: result}))
-    (finding,) = carry_out("firewall", checks.firewall.firewall, host)
+    (finding,) = carry_out("firewall", firewall.firewall, host)
     assert (finding.status, words in finding.found) == (status, True)
 
 
@@ -888,9 +899,9 @@ def test_the_mounts_of_a_container_are_not_those_of_its_host(
     machine: Machine, file: str, names: Collection[str]
 ) -> None:
     """A whole system in a container of systemd may have mounts of its own."""
-    assert not list(checks.nfs_mounts.namespace(machine))
+    assert not list(nfs_mounts.namespace(machine))
     write(machine.root, file, "")
-    findings = list(checks.nfs_mounts.namespace(machine))
+    findings = list(nfs_mounts.namespace(machine))
     assert {finding.name for finding in findings} == set(names)
     assert all("--path.procfs" in finding.remedy for finding in findings)
 
@@ -900,7 +911,7 @@ def test_rules_that_root_of_a_container_cannot_list_are_unknown(machine: Machine
     write(machine.root, ".dockerenv", "")
     refused = Result(NFT_LIST, "", "Operation not permitted (you must be root)\n", 1)
     host = replace(machine, recording=Recording(programs={NFT_LIST: refused}, root_user=True))
-    (finding,) = carry_out("firewall", checks.firewall.firewall, host)
+    (finding,) = carry_out("firewall", firewall.firewall, host)
     assert finding.status == "unknown"
     assert finding.found == "cannot list the rules: Operation not permitted (you must be root)"
     assert finding.remedy == "run this on the host"
@@ -921,15 +932,15 @@ def test_a_container_may_not_see_the_nfsd_of_its_network(
 ) -> None:
     for name in files:
         write(machine.root, name, "")
-    finding = one(checks.nfs_server.listeners(machine))
+    finding = one(nfs_server.listeners(machine))
     assert finding.status == status
     assert (serving(machine).threads is None) == (status == "unknown")
 
 
 def test_a_server_that_refuses_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     # TCPMUX: nothing listens on it
-    monkeypatch.setattr(checks.nfs_server, "NFS_PORT", 1)
-    finding = one(checks.nfs_server.reach(Machine(server="127.0.0.1")))
+    monkeypatch.setattr(nfs_server, "NFS_PORT", 1)
+    finding = one(nfs_server.reach(Machine(server="127.0.0.1")))
     assert (finding.status, finding.found) == (
         "error",
         "no connection to TCP 1: Connection refused",
@@ -957,7 +968,7 @@ def test_read_ahead_is_held_against_rsize(
     machine: Machine, rsize: int, kb: int, status: str, words: str
 ) -> None:
     mounted(machine, rsize, kb)
-    finding = one(checks.nfs_mounts.read_ahead(machine))
+    finding = one(nfs_mounts.read_ahead(machine))
     assert (finding.status, words in finding.found) == (status, True), finding
 
 
@@ -967,7 +978,7 @@ FSTAB = "# a comment\n\nserver:/export {} nfs {} 0 0\n/dev/vda / ext4 rw 0 0\nbr
 def defined(machine: Machine, options: str) -> list[tuple[str, str]]:
     """Statuses and texts of the findings about one line of fstab."""
     write(machine.root, "etc/fstab", FSTAB.format("/mnt\\040a", options))
-    findings = list(checks.mount_definitions.requested(machine))
+    findings = list(mount_definitions.requested(machine))
     assert {finding.name for finding in findings} == {"fstab /mnt a"}
     return [(finding.status, finding.found) for finding in findings]
 
@@ -1068,7 +1079,7 @@ def test_a_mount_that_is_not_there(
     recording = Machine(machine.root, recording=Recording(programs=programs))
     write(machine.root, "etc/fstab", f"server:/x /mnt//a\\040b/ nfs {options} 0 0\n")
     write(machine.root, "sbin/mount.nfs", "")
-    finding = one(checks.mount_definitions.requested(recording))
+    finding = one(mount_definitions.requested(recording))
     assert (finding.status, words in finding.found) == (status, True), finding
 
 
@@ -1099,7 +1110,7 @@ def test_a_program_that_printed_its_version_is_installed(
     if not isinstance(version, str):
         recording.programs["mount.nfs", "-V"] = version
     host = Machine(machine.root, recording=recording)
-    (finding,) = carry_out("mount.nfs", checks.nfs_mounts.utils, host)
+    (finding,) = carry_out("mount.nfs", nfs_mounts.utils, host)
     assert (finding.status, words in finding.found) == (status, True), finding
 
 
@@ -1140,7 +1151,7 @@ def test_a_mount_of_another_source_is_none_of_the_definition(
     write(machine.root, "etc/fstab", f"{source} /mnt nfs {options},rdma 0 0\n")
     write(machine.root, "etc/hosts", "10.9.1.1 server Alias\n10.9.1.2 other\n")
     recording = Machine(machine.root, recording=Recording())
-    findings = list(checks.mount_definitions.requested(recording))
+    findings = list(mount_definitions.requested(recording))
     assert [
         (finding.status, words in finding.found)
         for finding, (_, words) in zip(findings, expected, strict=True)
@@ -1169,7 +1180,7 @@ def test_a_referral_may_have_another_transport(
             f"45 44 0:70 / /mnt/ref rw - nfs4 other:/ref rw,vers=4.2,proto={proto},addr=10.9.1.9\n"
         )
     write(machine.root, "etc/fstab", fstab)
-    findings = list(checks.mount_definitions.referrals(machine))
+    findings = list(mount_definitions.referrals(machine))
     assert [finding.name for finding in findings] == names
     assert all(
         finding.status == "warning" and "let 10.9.1.9 listen" in finding.remedy
@@ -1177,7 +1188,7 @@ def test_a_referral_may_have_another_transport(
     )
     (machine.root / "etc/fstab").unlink()
     pasted = Machine(machine.root, recording=Recording(complete=False))
-    unknown = carry_out("referrals", checks.mount_definitions.referrals, pasted)
+    unknown = carry_out("referrals", mount_definitions.referrals, pasted)
     assert [finding.status for finding in unknown] == ["unknown"] * ((above, proto) in TCP_BELOW)
 
 
@@ -1186,7 +1197,7 @@ def test_a_covered_mount_is_mounted(machine: Machine) -> None:
     with (machine.root / "proc/self/mountinfo").open("a") as file:
         file.write("45 44 0:70 / /mnt rw - overlay overlay rw,lowerdir=/mnt\n")
     write(machine.root, "etc/fstab", "server:/export /mnt nfs rdma 0 0\n")
-    findings = list(checks.mount_definitions.requested(machine))
+    findings = list(mount_definitions.requested(machine))
     assert [finding.status for finding in findings] == ["ok", "warning"]
     assert findings[1].found.startswith("covered by overlay of overlay")
 
@@ -1208,7 +1219,7 @@ def test_a_mount_that_cannot_be_there_follows_from_its_cause(
     if program:
         write(machine.root, program, "")
     recording = Machine(machine.root, recording=Recording(links=[]))
-    finding = one(checks.mount_definitions.requested(recording))
+    finding = one(mount_definitions.requested(recording))
     assert finding.status == ("unknown" if cause else "error")
     assert cause in finding.found
 
@@ -1223,15 +1234,13 @@ def test_hostile_definitions_hide_no_other(machine: Machine) -> None:
     (machine.root / "etc/systemd/system/x.target.wants").mkdir()
     (machine.root / "etc/systemd/system/x.target.wants/c.mount").symlink_to("../c.mount")
     write(machine.root, "etc/systemd/system/d.mount/file", "a folder")
-    statuses = {
-        finding.name: finding.status for finding in checks.mount_definitions.requested(machine)
-    }
+    statuses = {finding.name: finding.status for finding in mount_definitions.requested(machine)}
     assert statuses == {"unit **.mount": "ok", "unit c.mount": "error"}
 
 
 def test_a_mount_without_a_definition_is_not_compared(machine: Machine) -> None:
     mounted(machine, 524288, 128)
-    assert list(checks.mount_definitions.requested(machine)) == []
+    assert list(mount_definitions.requested(machine)) == []
 
 
 def test_a_mount_that_only_another_namespace_has_is_named(machine: Machine) -> None:
@@ -1262,7 +1271,7 @@ STOCK, OWN, LATER = (
 
 def udev(machine: Machine) -> tuple[str, list[str]]:
     """What is in effect for NFS, and the rules for more than NFS."""
-    effect, *others = checks.nfs_mounts.udev_rule(machine)
+    effect, *others = nfs_mounts.udev_rule(machine)
     assert effect.status == "ok"
     assert {finding.status for finding in others} <= {"warning"}
     return effect.found, [finding.found for finding in others]
@@ -1339,10 +1348,10 @@ def test_a_line_that_is_too_long_is_no_rule(machine: Machine) -> None:
 
 def test_rules_of_a_folder_that_nobody_recorded_are_unknown(machine: Machine) -> None:
     pasted = Machine(machine.root, recording=Recording(complete=False))
-    (finding,) = carry_out("udev rule", checks.nfs_mounts.udev_rule, pasted)
+    (finding,) = carry_out("udev rule", nfs_mounts.udev_rule, pasted)
     assert (finding.status, finding.found) == ("unknown", "/usr/lib/udev/rules.d was not recorded")
     write(machine.root, OWN, f"{ADD}, {VOLUMES}, {FIXED}")
-    first, second = checks.nfs_mounts.udev_rule(pasted)
+    first, second = nfs_mounts.udev_rule(pasted)
     assert (first.status, second.status) == ("ok", "unknown")
     assert "/usr/lib/udev/rules.d was not recorded" in second.found
 
@@ -1361,7 +1370,7 @@ def test_a_window_that_a_rule_sets_is_no_doubt(
     rule = f"{ADD}, {VOLUMES}, {FIXED}".replace("4096", "67")
     write(machine.root, OWN, rule)
     mounted(machine, 524288, kb)
-    finding = one(checks.nfs_mounts.read_ahead(machine))
+    finding = one(nfs_mounts.read_ahead(machine))
     assert (finding.status, words in finding.found) == (status, True), finding
 
 
@@ -1370,7 +1379,7 @@ def test_mounts_with_equal_windows_have_one_finding(machine: Machine) -> None:
     write(machine.root, "proc/self/mountinfo", "".join(rows) + rows[0].replace("/mnt/0", "/bind"))
     for n, kb in enumerate((1024, 1024, 128)):
         write(machine.root, f"sys/class/bdi/0:{n}/read_ahead_kb", f"{kb}\n")
-    texts = {x.name: x.found for x in checks.nfs_mounts.read_ahead(machine)}
+    texts = {x.name: x.found for x in nfs_mounts.read_ahead(machine)}
     assert list(texts) == ["read-ahead /mnt/0", "read-ahead /mnt/2"]
     assert texts["read-ahead /mnt/0"].endswith("; the same for 2 other mounts")
 
@@ -1404,7 +1413,7 @@ def test_reconnects_are_compared_with_the_idle_timer(
     mounted(machine, 524288, 128)
     xprt = f"rdma 0 0 {connects} {took} 0 50 50 0 50 0"
     write(machine.root, "proc/self/mountstats", RECORD.format("/mnt", age, xprt, "40 40 0"))
-    texts = [finding.found for finding in checks.nfs_mounts.history(machine)]
+    texts = [finding.found for finding in nfs_mounts.history(machine)]
     assert len(texts) == bool(words)
     assert all(words in text for text in texts), texts
 
@@ -1430,7 +1439,7 @@ def test_counters_are_reported_when_they_are_noticeable(
     mounted(machine, 524288, 128)
     xprt = f"tcp 0 1 1 0 0 {sends} {sends} {bad} 0 {waiting} 2 0 0"
     write(machine.root, "proc/self/mountstats", RECORD.format("/mnt", 36000, xprt, operations))
-    findings = list(checks.nfs_mounts.history(machine))
+    findings = list(nfs_mounts.history(machine))
     assert {(finding.name, finding.status) for finding in findings} <= {("history /mnt", "warning")}
     assert len(findings) == bool(words)
     assert all(word in findings[0].found for word in words), findings
@@ -1438,7 +1447,7 @@ def test_counters_are_reported_when_they_are_noticeable(
 
 def test_a_host_without_mounts_has_no_history(machine: Machine) -> None:
     write(machine.root, "proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
-    assert list(checks.nfs_mounts.history(machine)) == []
+    assert list(nfs_mounts.history(machine)) == []
 
 
 # ---- tools
@@ -1454,7 +1463,7 @@ def test_a_host_without_mounts_has_no_history(machine: Machine) -> None:
     ],
 )
 def test_bcc_is_judged(status: int, stderr: str, verdict: str, words: str) -> None:
-    finding = checks.probe_requirements.judge_bcc(status, "0.31.0\n", stderr)
+    finding = probe_requirements.judge_bcc(status, "0.31.0\n", stderr)
     assert (finding.status, words in finding.found) == (verdict, True), finding
 
 
@@ -1479,7 +1488,7 @@ def test_a_capability_exempts_from_the_limit_of_locked_memory(
     if container:
         write(machine.root, ".dockerenv", "")
     host = replace(machine, recording=Recording(root_user=root))
-    finding = one(checks.probe_requirements.memlock(host))
+    finding = one(probe_requirements.memlock(host))
     assert (finding.status, words in finding.found + finding.remedy) == (status, True)
 
 
@@ -1517,7 +1526,7 @@ def test_a_check_that_fails_is_unknown(machine: Machine, error: Exception, words
 def test_a_file_that_cannot_be_read_has_its_name_on_that_host(machine: Machine) -> None:
     (machine.root / "etc").mkdir(exist_ok=True)
     (machine.root / "etc/fstab").symlink_to("fstab")
-    (finding,) = carry_out("fstab", checks.mount_definitions.requested, machine)
+    (finding,) = carry_out("fstab", mount_definitions.requested, machine)
     expected = "cannot read /etc/fstab: Too many levels of symbolic links"
     assert (finding.status, finding.found) == ("unknown", expected)
 
@@ -1530,6 +1539,11 @@ def test_a_long_release_is_none_of_a_kernel(machine: Machine, release: str) -> N
         assert findings[name].status == "unknown"
         assert "is no release of a kernel" in findings[name].found
         assert len(findings[name].found) < 200
+
+
+def test_each_check_has_a_name_and_a_place_of_its_own() -> None:
+    assert len({each.name for each in LISTED}) == len(LISTED) == len(CHECKS) + len(AFTER_REBOOT)
+    assert len({(each.after_reboot, each.place) for each in LISTED}) == len(LISTED)
 
 
 def test_an_empty_tree_crashes_no_check(tmp_path: Path) -> None:
@@ -1582,7 +1596,7 @@ BUILT = ModuleFile("nfsrdma", "/x.ko", srcversion="NEW",
 def test_our_module_is_judged_against_its_source(
     built: ModuleFile | None, running: str | None, values: dict[str, str], status: str, words: str
 ) -> None:
-    finding = checks.kernel.judge_our_module(built, running, values)
+    finding = kernel.judge_our_module(built, running, values)
     assert (finding.status, words in finding.found) == (status, True), finding
     assert finding.remedy or status == "ok"
 
@@ -1598,7 +1612,7 @@ def test_an_installed_module_without_a_build_for_the_kernel_is_reported(
         argv, "filename:   /lib/nfsrdma.ko\0name=nfsrdma\0" * built, "", int(not built)
     )
     host = replace(machine, recording=Recording(programs={argv: modinfo}))
-    finding = one(checks.kernel.our_module(host))
+    finding = one(kernel.our_module(host))
     if built:
         assert finding.status == "ok"
     else:
@@ -1607,20 +1621,20 @@ def test_an_installed_module_without_a_build_for_the_kernel_is_reported(
         assert f"dkms autoinstall -k {RELEASE}" in finding.remedy
         # no headers help there
         write(machine.root, "proc/sys/kernel/osrelease", "5.10.0-46-amd64\n")
-        finding = one(checks.kernel.our_module(host))
+        finding = one(kernel.our_module(host))
         assert (finding.status, "dkms" in finding.remedy) == ("warning", False)
         assert BUILDS_FOR in finding.remedy
 
 
 def test_an_unsigned_build_is_a_doubt_where_the_kernel_wants_signatures() -> None:
-    finding = checks.kernel.judge_our_module(BUILT, None, {}, "lockdown is integrity")
+    finding = kernel.judge_our_module(BUILT, None, {}, "lockdown is integrity")
     assert (finding.status, "lockdown is integrity" in finding.found) == ("warning", True)
     signed = BUILT._replace(signer="MOK")
-    assert checks.kernel.judge_our_module(signed, None, {}, "lockdown is integrity").status == "ok"
+    assert kernel.judge_our_module(signed, None, {}, "lockdown is integrity").status == "ok"
 
 
 def test_the_netid_may_be_ours(machine: Machine) -> None:
     text = "sunrpc 1 1 nfsrdma, Live 0x0\nrdma_cm 1 1 nfsrdma, Live 0x0\nnfsrdma 1 0 - Live 0x0\n"
     write(machine.root, "proc/modules", text)
-    (finding,) = checks.kernel.netid(machine)
+    (finding,) = kernel.netid(machine)
     assert (finding.status, finding.found) == ("ok", "owned by nfsrdma")

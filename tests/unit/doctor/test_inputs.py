@@ -15,7 +15,7 @@ import pytest
 from field_archive import CASES, Unpacked
 from unit.doctor.hosts_made import KINDS, Host
 
-from nfsrdma_tools.doctor import bundle, questions, recorded
+from nfsrdma_tools.doctor import bundle, inputs, recorded
 from nfsrdma_tools.doctor.checks import AFTER_REBOOT, examine
 from nfsrdma_tools.host import boot_files
 from nfsrdma_tools.host.machine import Machine, Recording
@@ -67,7 +67,7 @@ def checks(machine: Machine) -> None:
 
 def missed(machine: Machine) -> set[Any]:
     """What the checks want of a host and ``ask`` does not."""
-    missing = wanted(machine, checks) - wanted(machine, questions.ask) - OF_RECORDINGS
+    missing = wanted(machine, checks) - wanted(machine, inputs.ask) - OF_RECORDINGS
     return {(name, key) for name, key in missing if key[: len(CHANGELOG)] != CHANGELOG}
 
 
@@ -98,7 +98,7 @@ def is_collected(name: str) -> bool:
     parts = name.split("/")
     return any(
         len(wanted) >= len(parts) and all(map(fnmatch.fnmatchcase, parts, wanted))
-        for pattern, _ in bundle.CONTENTS
+        for pattern, _ in inputs.CONTENTS
         for alternative in bundle.alternatives(pattern.replace("{release}", "*"))
         for wanted in [alternative.split("/")]
     )
@@ -115,7 +115,7 @@ def test_collect_reads_the_files_that_the_checks_read(case: str, field: Unpacked
 
 def test_this_host_is_asked_all_that_the_checks_ask() -> None:
     noted = Recording()
-    questions.ask(Machine(server="localhost", notes=noted).once())
+    inputs.ask(Machine(server="localhost", notes=noted).once())
     kept = {name: set(getattr(noted, name)) for name in NAMES}
     links, nfsd = noted.links, noted.nfsd
     checks(Machine(server="localhost", notes=noted).once())
