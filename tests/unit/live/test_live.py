@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 from unit.files_made import write_all
 from unit.host.nfsd_netlink_made import RPC_STATUS, Kernel, rpc
-from unit.live.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
+from unit.live.snapshots_made import hostile, mount, served, snapshot, xprt
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
@@ -93,7 +93,7 @@ def test_an_invalid_snapshot_is_an_error(plain: object) -> None:
 
 def test_a_recording_replays_at_its_intervals(tmp_path: Path) -> None:
     # the clock was set between the second and the third
-    taken = [snapshot(1), snapshot(2), replace(snapshot(4), seconds=2.0, time=86400.0)]
+    taken = [hostile(), snapshot(2), replace(snapshot(4), seconds=2.0, time=86400.0)]
     recorder = snapshot_json.Recorder(tmp_path / "r")
     for each in taken:
         recorder.add(each)
@@ -569,13 +569,6 @@ def test_a_sampler_stops() -> None:
     sampler.run(deliver)
     assert [each.number for each in seen] == [2, 3, 4]
     assert "probes" in seen[-1].missing
-
-
-def test_hostile_names_survive(tmp_path: Path) -> None:
-    recorder = snapshot_json.Recorder(tmp_path / "r")
-    recorder.add(hostile())
-    recorder.close()
-    assert next(snapshot_json.read(tmp_path / "r")).mounts[1].directory == HOSTILE
 
 
 @contextmanager

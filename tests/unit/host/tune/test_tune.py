@@ -239,14 +239,6 @@ def test_a_read_only_etc_is_one_line(root: Path, tuned: bool) -> None:
     assert everything(root) == before
 
 
-def test_failed_second_apply_keeps_the_first(root: Path) -> None:
-    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), Machine(root))
-    tuned = everything(root)
-    with pytest.raises(UserError):
-        tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), Machine(root))
-    assert everything(root) == tuned
-
-
 def test_damaged_state_is_named(root: Path) -> None:
     tune_state.path(Machine(root)).parent.mkdir()
     tune_state.path(Machine(root)).write_text('{"mounts": [{"no": 1}]}')
