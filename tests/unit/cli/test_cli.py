@@ -322,7 +322,7 @@ def test_commands_print_json_with_a_schema_version_only() -> None:
     assert writers == {"output.py"}
 
 
-def test_an_inventory_has_the_schema_version_as_a_variable(
+def test_print_inventory_has_the_schema_version(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_inventory({"all": {"hosts": {"a": {}}, "vars": {"x": 1}}, "group": {}})

@@ -244,7 +244,7 @@ def test_what_is_no_bundle_is_one_line(tmp_path: Path) -> None:
     assert error_of(tmp_path).startswith("the bundle has format 9, expected 1 (")
 
 
-def test_documents_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_bundle_documents_are_read_as_they_were_written(tmp_path: Path) -> None:
     device = Device(3, "rxe0", 1, "ca", "roce", "rxe", "", "0000:0000:0000:0000")
     argv = ("modinfo", "-0", "--", "rpcrdma")
     notes = Recording(

@@ -156,7 +156,7 @@ def test_a_fault_that_the_kernel_may_have_stays_with_a_doubt(release: str, doubt
     assert bool(entry.doubt) == bool(doubt)
 
 
-def test_each_fault_of_a_report_is_in_the_table_and_has_a_log() -> None:
+def test_known_reports_have_a_fault_of_the_table_and_a_log() -> None:
     named = {entry.fault for entry in KNOWN_REPORTS if entry.fault}
     assert named == set(OF_FAULTS)
     assert named <= {fault.commit for fault in FAULTS}
@@ -315,7 +315,7 @@ def dump(data: bytes, head: str = "infiniband mlx5_3: dump_cqe:272:(pid 9): dump
         (0x06, 0x25, False, "A memory registration on queue pair 0x113 ended with memory window"),
     ],
 )
-def test_a_dumped_completion_is_decoded(
+def test_completion_dumps_are_decoded(
     syndrome: int, opcode: int, responder: bool, words: str
 ) -> None:
     (entry,) = explain(dump(completion(syndrome, opcode, 0x113, responder)).split("\n"))
