@@ -252,7 +252,7 @@ def test_doctor_looks_at_loaded_modules_only(
         # no release of the series has the fix: nothing can be done
         ("6.1.187-200.fc40.x86_64", "ok", "possible in Linux 6.1.187 by its version", ""),
         # the number says nothing about fixes
-        ("5.14.0-570.el9.x86_64", "unknown", "distribution decides", ""),
+        ("5.14.0-570.el9.x86_64", "unknown", "possible by version", ""),
         ("6.4.0-150600.23.47-default", "unknown", "possible by version", ""),
         ("5.15.0-91-generic", "unknown", "possible by version; its number is that of the ABI", ""),
         ("6.12.105-custom", "ok", "possible in Linux 6.12.105 by its version", ""),
@@ -304,6 +304,12 @@ def test_a_kernel_with_backports_may_have_faults_of_later_releases() -> None:
     # and a candidate those that its own release ends
     assert BY_COMMIT["7b6275c80a0c"] in possible(kernel_named("7.0.0-rc3"))
     assert BY_COMMIT["7b6275c80a0c"] not in possible(kernel_named("7.0.0"))
+
+
+def test_a_distribution_s_backports_are_unknown(tmp_path: Path) -> None:
+    root = host(tmp_path, "5.14.0-570.el9.x86_64", modules=MODULES)
+    (finding,) = checks.kernel.known_faults(Machine(root=root))
+    assert (finding.status, "distribution decides" in finding.found) == ("unknown", True), finding
 
 
 def test_a_strange_release_is_unknown() -> None:
