@@ -417,7 +417,6 @@ struct call {
 	struct bytes read;	/* data of READ, which may go into a Write chunk */
 	size_t read_at;		/* where it stands in the results otherwise */
 	bool write_chunk;
-	uint32_t chunk_room;
 };
 
 static void getattr(struct call *call)

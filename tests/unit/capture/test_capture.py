@@ -392,7 +392,7 @@ def test_both_decoders_read_a_header_or_refuse_it(message: bytes) -> None:
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 1 << 30), max_size=4))
-def test_an_rpc_of_anything_has_a_name_or_is_refused(data: bytes, lengths: list[int]) -> None:
+def test_rpc_and_cm_message_of_anything_are_refused(data: bytes, lengths: list[int]) -> None:
     start = conversations.call(1, 1, b"", version=4)
     for message in (data, start + data):
         try:

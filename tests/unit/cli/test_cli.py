@@ -122,8 +122,6 @@ def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
     ("words", "status", "message"),
     [
         (("report", "/no/such/store"), 1, "/no/such/store"),
-        (("sweep",), 2, "SERVER:/PATH"),
-        (("sweep", "--resume", "/no/such/store"), 1, "no store /no/such/store"),
         (("lab", "up", "../x"), 2, "is not a lab name"),
         (("lab", "up", "x", "--shape", "trio"), 2, "shape is 'trio' (it can be solo, pair)"),
         (("lab", "ssh", "no-such-lab"), 1, "is down"),
@@ -147,7 +145,6 @@ def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
         ),
         (("mount", "s:/x", "/mnt", "-o", "port=x"), 2, "port is 'x', not a number"),
         (("report", "/no/such\n\x1b[31mstore"), 1, "/no/such??[31mstore"),
-        (("sweep", "server:/x", "--axis", "a.b"), 2, "has no values"),
         (("trace", "nothing"), 2, f"{', '.join(NAMES)}, nfsiostat)"),
         (("trace", "nothing"), 2, "unknown probe set 'nothing'"),
         (("trace", "cpu", "--folded", "/no/such/file"), 1, "/no/such is not a directory"),
@@ -326,7 +323,7 @@ def test_commands_print_json_with_a_schema_version_only() -> None:
     assert writers == {"output.py"}
 
 
-def test_an_inventory_has_the_schema_version_as_a_variable(
+def test_print_inventory_has_the_schema_version(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_inventory({"all": {"hosts": {"a": {}}, "vars": {"x": 1}}, "group": {}})

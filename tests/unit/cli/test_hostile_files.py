@@ -73,7 +73,7 @@ def test_a_hostile_store_is_drawn_or_ends_in_one_line(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ("wide list in rows", "endless view of trials", "trials"))
-def test_a_hostile_store_is_merged_and_compared_or_refused(name: str, tmp_path: Path) -> None:
+def test_results_merge_and_compare_a_hostile_store_or_refuse_it(name: str, tmp_path: Path) -> None:
     file = store(name, tmp_path / "store.db")
     run(tmp_path, "results", "merge", tmp_path / "merged.db", file)
     run(tmp_path, "results", "compare", file, file)

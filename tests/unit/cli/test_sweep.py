@@ -62,7 +62,7 @@ def test_mistakes_end_in_one_line_and_touch_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_export_prints_what_is_stored(tmp_path: Path) -> None:
+def test_results_export_prints_what_is_stored(tmp_path: Path) -> None:
     with Store(tmp_path / "s.db") as store:
         trials = sweep(SURFACES["measured"](), "racing", 0.001, 1)
         for trial in trials:
@@ -93,7 +93,7 @@ def test_the_conclusion_names_the_winners_and_what_is_next(tmp_path: Path) -> No
     assert f"next: nfsrdma sweep --resume '{tmp_path}/s; .db'" in text
 
 
-def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
+def test_progress_in_a_file_says_what_begins_and_what_is_left(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     trials = sweep(SURFACES["measured"](), "racing", 0.001, 1)

@@ -471,10 +471,14 @@ def test_closing_a_session_closes_what_it_has(device: Device) -> None:
     made = connect("server:/export")
     file, region = made.open("data"), made.register(bytearray(10))
     device.hold(READ)
-    transfer = made.start_read([(file, 0, 50_001)], bytearray(50_001))
+    out = bytearray(50_001)
+    transfer = made.start_read([(file, 0, 50_001)], out)
     made.close()
     made.close()
     assert (made.closed, transfer.done, transfer.moved) == (True, True, [0])
+    with pytest.raises(OSError, match="closed"):
+        transfer.result()
+    out.clear()
     region.close()
     file.close()
     for call in (made.listdir, made.null, lambda: made.terms):

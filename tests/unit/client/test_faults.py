@@ -104,17 +104,6 @@ def test_closing_a_file_ends_its_transfers(device: Device, opened: Session) -> N
     assert stored[:moved] == LARGE[:moved]
 
 
-def test_closing_the_session_ends_its_transfers(device: Device) -> None:
-    device.put("/export/large", LARGE)
-    session = connect("server:/export")
-    out = bytearray(len(LARGE))
-    transfer = session.start_read([(session.open("large"), 0, len(LARGE))], out)
-    session.close()
-    with ended("closed"):
-        transfer.result()
-    out.clear()
-
-
 def test_a_coroutine_gets_an_error_if_another_closes_its_file(
     device: Device, opened: Session
 ) -> None:

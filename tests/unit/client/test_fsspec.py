@@ -728,14 +728,6 @@ def test_no_path_leads_out_of_the_export(server: Device) -> None:
                 made.makedirs(path)
 
 
-def test_local_copies(server: Device, files: Any, tmp_path: Path) -> None:
-    files.get("/export/sub", str(tmp_path / "sub"), recursive=True)
-    assert (tmp_path / "sub" / "b").read_bytes() == b"bbbb"
-    (tmp_path / "up").write_bytes(DATA)
-    files.put(str(tmp_path / "up"), "/export/up")
-    assert server.get("/export/up") == DATA
-
-
 def test_a_worker_gets_the_options_and_opens_sessions_of_its_own(
     server: Device, files: Any
 ) -> None:

@@ -552,7 +552,7 @@ def addresses(version: int) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("version", [4, 6])
 @given(data=st.data())
-def test_addresses_keep_their_common_prefix(version: int, data: st.DataObject) -> None:
+def test_pseudonyms_keep_the_common_prefix_of_addresses(version: int, data: st.DataObject) -> None:
     words = Pseudonyms(KEY)
     first, second = data.draw(addresses(version)), data.draw(addresses(version))
     changed = [ipaddress.ip_address(words.word(str(address))) for address in (first, second)]
@@ -567,7 +567,7 @@ def common(first: Any, second: Any) -> int:
     "text",
     ["127.0.0.1", "255.255.255.0", "::1", "6.12.118", "12:30:45", "rxe0"],
 )
-def test_what_is_no_address_of_a_host_stays(text: str) -> None:
+def test_pseudonyms_leave_what_is_no_address_of_a_host(text: str) -> None:
     assert Pseudonyms(KEY).word(text) == text
 
 

@@ -275,7 +275,7 @@ def test_a_module_for_another_architecture_has_a_cross_compiler(
     }
 
 
-def test_a_kernel_of_another_architecture_is_debians_of_that_flavour(
+def test_debian_kernel_of_another_architecture_is_of_its_flavour(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[tuple[str, ...]] = []

@@ -116,7 +116,7 @@ def test_a_machine_that_cannot_be_killed_is_named(
     machine.stop()
 
 
-def test_the_mirror_is_the_one_apt_uses() -> None:
+def test_debian_packages_come_from_the_mirror_that_apt_uses() -> None:
     text = (
         "Docker|https://example.org/docker/\n"
         "Debian|http://mirror.example/debian/\nDebian|http://second.example/debian/\n"

@@ -28,7 +28,7 @@ def test_arguments_reach_a_node_as_they_are() -> None:
     ("stdin", "stdout", "terminal"),
     [(True, True, True), (True, False, False), (False, True, False)],
 )
-def test_a_command_gets_a_terminal_unless_its_input_or_output_is_a_file(
+def test_ssh_gets_a_terminal_unless_its_input_or_output_is_a_file(
     stdin: bool, stdout: bool, terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A terminal in the node would change each newline of a store that goes to a file."""
@@ -143,7 +143,7 @@ def lab_nodes(**more: object) -> Nodes:
     return Nodes(LabConfig("demo", **more), "tcg", Path("/keys"))  # type: ignore[arg-type]
 
 
-def test_a_server_and_its_clients_over_the_labs_own_connections() -> None:
+def test_inventory_has_a_server_and_its_clients_over_the_labs_own_connections() -> None:
     lab = lab_nodes(shape="pair", clients=2)
     groups = inventory(lab)
     assert list(groups["nfsrdma_servers"]["hosts"]) == ["server"]

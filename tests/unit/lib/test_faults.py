@@ -96,23 +96,6 @@ def on_disk(device: Device) -> bytes | None:
     return device.get("/export/new", disk=True)
 
 
-def test_close_writes_to_stable_storage(device: Device, calls: Calls) -> None:
-    calls.write(file := calls.open("new"), b"x" * SIZE)
-    calls.functions.nfsrdma_close(file)
-    assert on_disk(device) == b"x" * SIZE
-    device.restart()
-    assert device.get("/export/new") == b"x" * SIZE
-
-
-def test_fsync_writes_what_another_open_file_has_written(device: Device, calls: Calls) -> None:
-    calls.write(file := calls.open("new"), b"x" * SIZE)
-    other = calls.open("new")
-    assert calls.functions.nfsrdma_fsync(other) == 0
-    assert on_disk(device) == b"x" * SIZE
-    for each in (file, other):
-        calls.functions.nfsrdma_close(each)
-
-
 def test_fsync_waits_for_an_unfinished_write(device: Device, calls: Calls) -> None:
     file = calls.open("new")
     functions, data = calls.functions, calls.ffi.new("char[]", b"x" * SIZE)
@@ -124,16 +107,6 @@ def test_fsync_waits_for_an_unfinished_write(device: Device, calls: Calls) -> No
     done = calls.ffi.new("struct nfsrdma_completion[]", 1)
     assert functions.nfsrdma_wait(calls.session, done, 1, 1, -1) == 1
     functions.nfsrdma_close(file)
-
-
-def test_a_loss_before_close_is_reported(device: Device, calls: Calls) -> None:
-    calls.write(file := calls.open("new"), b"x" * SIZE)
-    device.restart()
-    results = [calls.functions.nfsrdma_close(file)]
-    file = calls.open("new")
-    results += [calls.functions.nfsrdma_fsync(file)]
-    assert -errno.EIO in results
-    calls.functions.nfsrdma_close(file)
 
 
 # --- NFSv4.1, the cache ---

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 from unit.files_made import write_all
 from unit.host.nfsd_netlink_made import RPC_STATUS, Kernel, rpc
-from unit.live.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
+from unit.live.snapshots_made import hostile, mount, served, snapshot, xprt
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.errors import UserError
@@ -93,7 +93,7 @@ def test_an_invalid_snapshot_is_an_error(plain: object) -> None:
 
 def test_a_recording_replays_at_its_intervals(tmp_path: Path) -> None:
     # the clock was set between the second and the third
-    taken = [snapshot(1), snapshot(2), replace(snapshot(4), seconds=2.0, time=86400.0)]
+    taken = [hostile(), snapshot(2), replace(snapshot(4), seconds=2.0, time=86400.0)]
     recorder = snapshot_json.Recorder(tmp_path / "r")
     for each in taken:
         recorder.add(each)
@@ -121,7 +121,7 @@ def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
         list(snapshot_json.read(tmp_path / "none"))
 
 
-def test_counts_are_the_difference_of_two_readings(reader: HostReader) -> None:
+def test_host_statistics_are_the_difference_of_two_readings(reader: HostReader) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     again = text.replace("READ: 23 23 0 4048", "READ: 24 25 0 4148", 1)
     again = again.replace("bytes:\t0 0 1507328", "bytes:\t0 0 1507428", 1)
@@ -207,7 +207,7 @@ def test_connections_in_sysfs(tmp_path: Path) -> None:
     assert sunrpc.Transports({8}, machine).read() == {}
 
 
-def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
+def test_parse_statistics_of_nfsd_and_ports(tmp_path: Path) -> None:
     served = nfsctl.parse_statistics("rc 0 0 9\nio 4096 77\nth 8 0\nrpc 12 1 1 0 0\n\n")
     assert served == nfsctl.Served(4096, 77, 12, 1)
     reads = "proc3 22 0 9 0 0 3 0 40 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nproc4 2 0 8\nproc4ops 3 0 0 0\n"
@@ -263,7 +263,7 @@ def test_the_rpcs_that_nfsd_holds_are_in_a_snapshot(
     assert from_plain(Server, json.loads(json.dumps(to_plain(nfsd)))) == nfsd
 
 
-def test_an_old_kernel_is_read_by_files(
+def test_server_statistics_of_an_old_kernel_are_read_by_files(
     server_host: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booted(Kernel(family=0), monkeypatch)
@@ -314,7 +314,7 @@ def test_counters_of_a_personality_restart_with_its_connection() -> None:
     assert found(Readings(), after) is None
 
 
-def test_a_look_for_clients_that_failed_is_repeated(
+def test_client_finder_repeats_a_look_that_failed(
     reader: HostReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mounts do not change again, so nothing else would cause another look."""
@@ -464,7 +464,7 @@ def test_a_definition_that_cannot_be_read_hides_no_mount(
     assert (requested["/mnt/b"], len(requested)) == ("", 5)
 
 
-def test_a_further_mount_point_of_a_superblock_may_request_rdma() -> None:
+def test_mount_statistics_of_a_further_mount_point_may_request_rdma() -> None:
     """The first mount of an export decides; the kernel lists its options for the second, too."""
     lines = "".join(
         f"{number} 29 0:45 / {where} rw - nfs4 s:/e rw,vers=4.2,proto=tcp,addr=10.9.1.1\n"
@@ -571,13 +571,6 @@ def test_a_sampler_stops() -> None:
     assert "probes" in seen[-1].missing
 
 
-def test_hostile_names_survive(tmp_path: Path) -> None:
-    recorder = snapshot_json.Recorder(tmp_path / "r")
-    recorder.add(hostile())
-    recorder.close()
-    assert next(snapshot_json.read(tmp_path / "r")).mounts[1].directory == HOSTILE
-
-
 @contextmanager
 def sampling(sampler: Sampler, deliver: Callable[[Snapshot], object] = id) -> Iterator[None]:
     """The sampler runs beside the block."""
@@ -611,7 +604,7 @@ class Faulty:
         return SimpleNamespace(read=read, difference=operator.sub, forget=lambda *_: None)
 
 
-def test_counts_survive_a_reading_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_statistics_survive_a_reading_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Faulty(monkeypatch, 3, 4).counted()
     assert counted.read() == {"latency": 1, "chunks": 1, "lost": {}}
     for _ in range(2):
@@ -772,7 +765,7 @@ def counted_found() -> dict[str, object]:
     }  # fmt: skip
 
 
-def test_counts_of_probes_are_assigned_to_mounts() -> None:
+def test_on_mounts_assigns_counts_of_probes_to_mounts() -> None:
     plain = {"timings": (), "chunks": (), "regions": None}
     mounts = (
         mount("/a", **plain),

@@ -8,6 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import reference
+import typer.main
+
+from nfsrdma_tools.cli.main import app
 
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted(
@@ -122,3 +126,17 @@ def test_every_page_of_the_docs_that_is_linked_exists() -> None:
         if not (page.parent / link).exists()
     ]
     assert missing == []
+
+
+def test_a_test_has_the_words_of_each_command() -> None:
+    """In its path and name, so that `pytest -k "tune and show"` finds it."""
+    tests = [
+        f"{path.relative_to(ROOT / 'tests')} {name}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+    ]
+    commands = [
+        path.replace("-", "_").split()[1:]
+        for path, _ in reference._leaves(typer.main.get_command(app), "nfsrdma")
+    ]
+    assert [each for each in commands if not any(all(w in t for w in each) for t in tests)] == []

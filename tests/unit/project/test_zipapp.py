@@ -302,7 +302,7 @@ def test_help_imports_few_modules(program: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(portable.COMMANDS))
-def test_the_options_are_those_of_nfsrdma(name: str) -> None:
+def test_portable_options_are_those_of_nfsrdma(name: str) -> None:
     group = typer.main.get_command(app)
     theirs = group.commands[name]  # type: ignore[attr-defined]
     ours = portable.COMMANDS[name].declared

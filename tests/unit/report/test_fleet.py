@@ -144,7 +144,7 @@ def test_host_names_are_escaped(tmp_path: Path) -> None:
     assert "<script" not in made.files[0].read_text()
 
 
-def test_merge_and_report_on_the_command_line(merged: Path, tmp_path: Path) -> None:
+def test_results_merge_and_report_on_the_command_line(merged: Path, tmp_path: Path) -> None:
     def nfsrdma(*words: object) -> str:
         argv = (sys.executable, "-m", "nfsrdma_tools", *map(str, words))
         return subprocess.run(argv, capture_output=True, text=True, check=True).stdout

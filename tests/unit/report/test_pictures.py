@@ -117,7 +117,7 @@ def test_labels_stand_at_the_ends_of_their_lines_below_a_high_star(store: Store)
         assert nearest < 30
 
 
-def test_a_name_of_a_line_avoids_lines_and_texts() -> None:
+def test_name_line_avoids_lines_and_texts() -> None:
     _, (ax,) = panels([""])
     ax.set(xlim=(0, 10), ylim=(0, 10))
     limit = [(x / 10, x / 10) for x in range(101)]
@@ -128,7 +128,7 @@ def test_a_name_of_a_line_avoids_lines_and_texts() -> None:
     assert not crossed(ax, "rsize / round trip")
 
 
-def test_no_line_of_a_report_passes_below_the_name_of_the_dotted_one(
+def test_draw_lines_passes_none_below_the_name_of_the_dotted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # lines beside the dotted one, where it is a third as high as the scale
@@ -219,7 +219,7 @@ def test_the_loaders_sentence_names_the_row_that_it_is_about() -> None:
     assert overprinted(drawing.figure) == []
 
 
-def test_a_personality_has_one_colour_in_all_pictures() -> None:
+def test_personality_colour_is_one_in_all_pictures() -> None:
     colours = {name: canvas.personality_colour(name) for name in PERSONALITIES}
     assert len({*colours.values(), canvas.transport_colour("other")}) == len(PERSONALITIES) + 1
     for looks in (papers_page.LOOKS, papers_page.WAYS, optimistic_page.LOOKS):

@@ -77,7 +77,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> build.Report:
     return build.build(store(folder / "s.db", plan()), folder / "out")
 
 
-def test_the_first_figure_compares_transports_in_words(tmp_path: Path) -> None:
+def test_comparison_is_of_transports_in_words(tmp_path: Path) -> None:
     three = plan(transports=("tcp", "nfsrdma"), axes=(("personality", ("read-write", "padded")),))
     path = tmp_path / "s.db"
     with Store(path) as opened:
@@ -310,7 +310,7 @@ def test_a_transport_that_failed_altogether(tmp_path: Path) -> None:
         ({"direction": "write"}, "TCP: write throughput over wsize", "--wsize"),
     ],
 )
-def test_other_kinds_of_io_say_so(
+def test_captions_name_other_kinds_of_io(
     tmp_path: Path, changes: dict[str, object], title: str, option: str
 ) -> None:
     small = plan(transports=("tcp",), **changes)

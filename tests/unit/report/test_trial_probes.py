@@ -70,7 +70,7 @@ def store(tmp_path: Path) -> Path:
     return stored(tmp_path / "s.db")
 
 
-def test_whose_time_it_was_and_how_the_data_went() -> None:
+def test_cpu_breakdown_says_whose_time_it_was_and_how_the_data_went() -> None:
     spent = spending([trial(Cell("rdma", 65536, 4))] * 2, "read")
     assert spent
     byte, io = TRUE["rdma"][0]
@@ -145,7 +145,7 @@ def test_the_page_shows_it(store: Path, tmp_path: Path) -> None:
     assert point.reader_of_host.mean == pytest.approx((65536 * byte + io) * 16 / 1e6, rel=1e-3)
 
 
-def test_a_reader_s_time_of_few_ticks_has_no_figure(tmp_path: Path) -> None:
+def test_cpu_figures_have_no_reader_s_time_of_few_ticks(tmp_path: Path) -> None:
     for seconds, shown in ((0.099, False), (0.101, True)):
         path = stored(tmp_path / f"{seconds}.db", reader_system_s=seconds)
         with Store(path, read_only=True) as opened:

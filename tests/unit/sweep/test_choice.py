@@ -61,7 +61,7 @@ def chosen(trials: list[Trial], transport: str = "") -> Choice:
 
 
 @pytest.mark.parametrize("degrees", [degrees for degrees in STUDENT if degrees >= KNOWN_AT])
-def test_the_bound_is_students(degrees: int) -> None:
+def test_significance_bound_is_students(degrees: int) -> None:
     first, second = summaries([trial(A, 1, 90.0), trial(A, 2, 90.0), trial(B, 1, 100.0)])
     expected = STUDENT[degrees] * 0.02 * (1 / 2 + 1 / 1) ** 0.5
     assert bound(Noise(0.02, degrees), first, second) == pytest.approx(expected, rel=1e-9)

@@ -10,48 +10,7 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import fstab
-from nfsrdma_tools.sizes import format_size, parse_counts, parse_size, parse_sizes
 from nfsrdma_tools.sweep.plan import PRESETS, Cell, Plan, preset
-
-
-@pytest.mark.parametrize(
-    ("text", "sizes"),
-    [
-        ("32k", (32768,)), ("4k..32k", (4096, 8192, 16384, 32768)),
-        ("3k..12K", (3072, 4096, 8192, 12288)), ("1MiB,8k,8k", (8192, 1 << 20)),
-        ("512,1k..2k", (512, 1024, 2048)), ("1G", (1 << 30,)),
-    ],
-)  # fmt: skip
-def test_sizes(text: str, sizes: tuple[int, ...]) -> None:
-    assert parse_sizes(text) == sizes
-
-
-@pytest.mark.parametrize(
-    ("text", "counts"),
-    [("0..16", (0, 1, 2, 4, 8, 16)), ("4,0", (0, 4)), ("0..10", (0, 1, 2, 4, 8, 10)), ("7", (7,))],
-)
-def test_counts(text: str, counts: tuple[int, ...]) -> None:
-    assert parse_counts(text) == counts
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "k", "-4k", "4k..", "..4k", "0", "1M..4k", "4kk", "1e3", "4k;reboot", "٤k", "9" * 40],
-)
-def test_what_is_no_size_is_a_clear_error(text: str) -> None:
-    with pytest.raises(UserError):
-        parse_sizes(text)
-
-
-@pytest.mark.parametrize("text", ["", "-1", "4k", "1..0", "1.5", "٤", "1,,2"])
-def test_what_is_no_count_is_a_clear_error(text: str) -> None:
-    with pytest.raises(UserError):
-        parse_counts(text)
-
-
-@given(st.integers(1, 1 << 40))
-def test_sizes_are_written_as_they_are_read(size: int) -> None:
-    assert parse_size(format_size(size)) == size
 
 
 def test_quick_is_32_cells_of_3_runs() -> None:

@@ -307,7 +307,7 @@ def test_a_network_that_recovers_is_no_rdma_that_does() -> None:
     assert explain(_at(_RESETS["hns"][0], network, failed))[0].name == "hns device failed"
 
 
-def test_each_entry_is_complete() -> None:
+def test_each_known_message_is_complete() -> None:
     for message in MESSAGES:
         assert message.source, message.name
         # a doubt is a warning that names the doubt

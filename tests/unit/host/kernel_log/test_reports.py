@@ -156,7 +156,7 @@ def test_a_fault_that_the_kernel_may_have_stays_with_a_doubt(release: str, doubt
     assert bool(entry.doubt) == bool(doubt)
 
 
-def test_each_fault_of_a_report_is_in_the_table_and_has_a_log() -> None:
+def test_known_reports_have_a_fault_of_the_table_and_a_log() -> None:
     named = {entry.fault for entry in KNOWN_REPORTS if entry.fault}
     assert named == set(OF_FAULTS)
     assert named <= {fault.commit for fault in FAULTS}
@@ -315,7 +315,7 @@ def dump(data: bytes, head: str = "infiniband mlx5_3: dump_cqe:272:(pid 9): dump
         (0x06, 0x25, False, "A memory registration on queue pair 0x113 ended with memory window"),
     ],
 )
-def test_a_dumped_completion_is_decoded(
+def test_completion_dumps_are_decoded(
     syndrome: int, opcode: int, responder: bool, words: str
 ) -> None:
     (entry,) = explain(dump(completion(syndrome, opcode, 0x113, responder)).split("\n"))
@@ -327,17 +327,6 @@ def test_a_dump_with_two_heads_is_one_record() -> None:
     head = "infiniband mlx5_3: mlx5_handle_error_cqe:334:(pid 9): WC error: 10, Message: remote x\n"
     log = f"[   9.0] {head}{dump(completion(0x13, 8, 5, responder=False))}"
     assert [len(record.lines) for record in found(log) if isinstance(record, CompletionDump)] == [6]
-
-
-def test_a_dump_without_a_space_after_the_device_is_decoded() -> None:
-    """The form before mlx5_ib_warn() was dev_warn(), as in RHEL 7."""
-    data = completion(0x13, 8, 0x1B4, responder=False)
-    words = [data[at : at + 4].hex() for at in range(0, 64, 4)]
-    rows = [" ".join(words[at : at + 4]) for at in range(0, 16, 4)]
-    lines = [f"[ 10.6] {text}" for text in ("mlx5_0:dump_cqe:286:(pid 0): dump error cqe", *rows)]
-    (entry,) = explain(lines)
-    assert entry.meaning.startswith("An RDMA Write on queue pair 0x1b4 ended with remote access")
-    assert (entry.subject, len(entry.lines)) == ("mlx5_0", 5)
 
 
 def test_a_dump_that_is_cut_is_not_decoded() -> None:
@@ -366,23 +355,6 @@ def test_lines_of_others_change_no_report(seed: int) -> None:
     (alone,) = reports("\n".join(whole))
     (beside,) = reports("\n".join(mixed))
     assert beside == alone
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_reports_of_two_threads_are_told_apart_by_their_callers(seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311 -- repeatable
-    pair = chance.sample(list(OF_FAULTS.values()), 2)
-    left = [
-        [line.replace("] ", f"] [ T{number}] ", 1) for line in log.splitlines()]
-        for number, log in enumerate(pair, 100)
-    ]
-    mixed: list[str] = []
-    while any(left):
-        mixed.append(chance.choice([lines for lines in left if lines]).pop(0))
-    alone = [r for log in pair for r in reports(log)]
-    both = reports("\n".join(mixed))
-    key = lambda r: (r.kind, r.head, r.functions)  # noqa: E731 -- of both lists
-    assert sorted(map(key, both)) == sorted(map(key, alone))
 
 
 def test_a_program_forges_no_report() -> None:

@@ -61,7 +61,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: Path) -> Pat
     return log
 
 
-def test_the_source_of_the_card_is_not_part_of_the_transport_modules(source: Source) -> None:
+def test_find_card_has_no_part_of_the_transport_modules_source(source: Source) -> None:
     card = module_source.find_card()
     assert (card.module, Path("module.c") in card.files) == ("nfsrdma_card", True), card
     assert not [path for path in module_source.find().files if path.parts[0] == "card"]
@@ -71,7 +71,7 @@ def test_the_source_of_the_card_is_not_part_of_the_transport_modules(source: Sou
     assert source.hash == before
 
 
-def test_the_source_is_found_in_a_checkout_and_has_this_programs_version() -> None:
+def test_module_source_is_found_in_a_checkout_and_has_this_programs_version() -> None:
     checkout = module_source.find()
     assert {Path("Kbuild"), Path("module.c"), Path("dkms.conf")} <= set(checkout.files)
     assert checkout.version == __version__

@@ -35,7 +35,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def test_what_is_no_nfs_mount_is_not_found_and_not_unmounted(tmp_path: Path) -> None:
+def test_find_and_umount_refuse_what_is_no_nfs_mount(tmp_path: Path) -> None:
     assert find(Path("/proc")) is None
     for path in (Path("/proc"), tmp_path):
         with pytest.raises(UserError, match="is not an NFS mount point"):
@@ -154,7 +154,7 @@ STATS = """device server:/x mounted on {where} with fstype nfs4 statvers=1.1
 
 
 @pytest.mark.parametrize("gone_at", ["mountstats", "read-ahead"])
-def test_a_mount_that_vanishes_is_not_listed(
+def test_mount_states_leave_out_a_mount_that_vanishes(
     gone_at: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Between any two looks at the kernel; mountstats is read once for all mounts."""
@@ -318,7 +318,7 @@ def a_mount(vers: str = "4.2", proto: str = "rdma", owner: str = "rpcrdma") -> M
         "target=server:/export", "fstype=nfs4", "port=2049", "rw,hard,transport=rdma,vers=4.2",
     ],
 )  # fmt: skip
-def test_a_value_in_effect_meets_its_requirement(required: str) -> None:
+def test_required_values_in_effect_are_met(required: str) -> None:
     assert differences(a_mount(), required_values([required])) == []
 
 

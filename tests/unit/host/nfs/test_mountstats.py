@@ -4,7 +4,8 @@
 On Debian's 6.1.0-56, 6.12.117 and 7.2.12 kernels, with client and server in one kernel and
 soft-RoCE, five mounts with rsize and wsize of 64 KiB each read 23 and wrote 5 blocks of 64 KiB with
 O_DIRECT: /mnt/a rdma v4.2, /mnt/b tcp v3 nconnect=4, "/mnt/c d" rdma v3 nconnect=4,
-/mnt/e tcp v4.1, /mnt/g tcp v4.0.
+/mnt/e tcp v4.1, /mnt/g tcp v4.0.  Operations that were not called are listed for 6.12 alone, of
+/mnt/a and /mnt/b.
 """
 
 from dataclasses import replace

@@ -130,7 +130,7 @@ def test_a_pseudo_file_system_is_refused(path: str) -> None:
         Export(Path(path), ("host",)).check()
 
 
-def test_a_host_without_an_nfs_server_is_refused_before_the_first_change(
+def test_enabling_is_refused_on_a_host_without_an_nfs_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path / "lib"))
@@ -181,7 +181,7 @@ ETAB = (
 )
 
 
-def test_the_export_table_is_read() -> None:
+def test_etab_is_parsed() -> None:
     blank, export = etab.parse(ETAB)
     assert (blank.path, blank.client) == ("/srv/with blank", "10.0.0.0/24")
     assert {"rw", "insecure", "root_squash"} <= set(blank.options)
@@ -203,7 +203,7 @@ def test_verify_compares_with_the_table(tmp_path: Path) -> None:
         exports.refuse_foreign(export, table)
 
 
-def test_nfsd_is_read(tmp_path: Path) -> None:
+def test_nfsctl_reads_threads_listeners_and_versions(tmp_path: Path) -> None:
     machine = Machine(procfs=tmp_path)
     read = (nfsctl.threads(machine), nfsctl.listeners(machine), nfsctl.versions(machine))
     assert read == (0, [], [])
@@ -219,7 +219,7 @@ def test_nfsd_is_read(tmp_path: Path) -> None:
     assert nfsctl.versions(machine) == ["3", "4.1", "4.2"]
 
 
-def test_a_server_without_new_files_has_no_such_values(tmp_path: Path) -> None:
+def test_serving_without_new_files_has_no_such_values(tmp_path: Path) -> None:
     server = serving.serving(Machine(tmp_path, recording=Recording()))
     assert server == serving.Serving(0, (), (), (), (), pending_unknown="not recorded")
 
@@ -356,7 +356,7 @@ def test_a_stopped_nfsd_offers_no_version(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_pending(
+def test_nfsd_status_says_what_is_pending(
     status: NfsdStatus | None,
     lines: list[str],
     tmp_path: Path,

@@ -239,15 +239,7 @@ def test_a_read_only_etc_is_one_line(root: Path, tuned: bool) -> None:
     assert everything(root) == before
 
 
-def test_failed_second_apply_keeps_the_first(root: Path) -> None:
-    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), Machine(root))
-    tuned = everything(root)
-    with pytest.raises(UserError):
-        tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), Machine(root))
-    assert everything(root) == tuned
-
-
-def test_damaged_state_is_named(root: Path) -> None:
+def test_show_names_a_damaged_state(root: Path) -> None:
     tune_state.path(Machine(root)).parent.mkdir()
     tune_state.path(Machine(root)).write_text('{"mounts": [{"no": 1}]}')
     with pytest.raises(UserError, match=r"tune\.json is damaged"):
@@ -372,7 +364,7 @@ TUNED = {"/mnt/data": 4096, "/mnt/it is\nhere\\": 0, "/mnt/tmp": 64, "/mnt/other
     ("device", "stdout", "status"),
     [("0:45", "4096\n", 0), ("0:46", "0\n", 0), ("0:47", "", 1), ("0:48", "", 1), ("0:99", "", 1)],
 )
-def test_helper_knows_tuned_mounts_only(
+def test_udev_helper_knows_tuned_mounts_only(
     tmp_path: Path, device: str, stdout: str, status: int
 ) -> None:
     config, mountinfo = tmp_path / "tune.json", tmp_path / "mountinfo"
@@ -388,7 +380,7 @@ def test_helper_knows_tuned_mounts_only(
     assert not done.stderr
 
 
-def test_helper_without_a_state_file_says_so(tmp_path: Path) -> None:
+def test_udev_helper_without_a_state_file_says_so(tmp_path: Path) -> None:
     argv = [sys.executable, "-IS", udev_helper.__file__, "0:45", str(tmp_path / "none")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and not done.stdout and done.stderr.count("\n") == 1
@@ -420,7 +412,7 @@ class Poll:
         ("0:45", VOLUMES, math.inf, 5.0, []),
     ],
 )
-def test_helper_waits_for_nfs_alone(
+def test_udev_helper_waits_for_nfs_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, volumes: str | None,
     appears_at: float, seconds: float, expected: list[str],
 ) -> None:  # fmt: skip

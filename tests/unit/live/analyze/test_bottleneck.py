@@ -274,7 +274,7 @@ def test_the_disk_below_an_export(host: HostReader, tmp_path: Path) -> None:
     assert host._server._disks(replace(before, at=2 * 10**9), now) == ()
 
 
-def test_a_disk_by_the_name_of_its_device(tmp_path: Path) -> None:
+def test_disk_counts_by_the_name_of_the_device(tmp_path: Path) -> None:
     (tmp_path / "diskstats").write_text(DISKSTATS.format(1, 2, 3, 4))
     known = device_counters.disk_counts(Machine(procfs=tmp_path))
     assert known["253:0"] == device_counters.DiskCounts("dm-0", 3, 3, 4)
@@ -285,7 +285,7 @@ def test_a_disk_by_the_name_of_its_device(tmp_path: Path) -> None:
     assert device_counters.disk_counts(Machine(tmp_path)) == {}
 
 
-def test_connections_that_found_no_thread(tmp_path: Path) -> None:
+def test_pool_counts_of_connections_that_found_no_thread(tmp_path: Path) -> None:
     head = "# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n"
     write_all(tmp_path, {"proc/fs/nfsd/pool_stats": f"{head}0 500 300 20 0\n1 7 9 8 0\n"})
     assert nfsctl.pool_counts(Machine(tmp_path)) == PoolCounts(309, 28)
@@ -296,7 +296,7 @@ def link(sysfs: Path, name: str, files: dict[str, str]) -> None:
     write_all(sysfs / "class" / name, {file: f"{text}\n" for file, text in files.items()})
 
 
-def test_links_with_a_known_rate(tmp_path: Path) -> None:
+def test_device_counters_of_links_with_a_known_rate(tmp_path: Path) -> None:
     data = {"counters/port_rcv_data": "1000", "counters/port_xmit_data": "10"}
     for name, rate, layer in (
         ("mlx5_0", "100 Gb/sec (4X EDR)", "InfiniBand"),

@@ -108,7 +108,7 @@ def heard(time: int, kind: str, words: str, number: int = 0, peer: str = "10.9.1
     return Heard(time * 10**9, kind, False, number, peer, words)
 
 
-def test_what_connections_did_is_few_events() -> None:
+def test_connection_events_are_few() -> None:
     """As in a lab whose server was restarted: refused again and again, all requests flushed."""
     flushed = "flushed: the connection failed before; look for the first error (vendor 0x0)"
     all_ = [

@@ -1100,7 +1100,7 @@ def test_in_a_container_without_the_hosts_proc_nothing_is_known(
     assert "give --path.procfs" in result.stdout
 
 
-def test_what_waits_in_the_kernel_does_not_stop_the_command(
+def test_observe_that_waits_in_the_kernel_does_not_stop_the_command(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # as a file of the kernel may wait for a lock
@@ -1142,7 +1142,7 @@ def test_a_check_ends_with_a_command_that_is_killed(host: Host) -> None:
         assert taken
 
 
-def test_a_check_that_computes_is_told_from_one_that_waits() -> None:
+def test_guarded_tells_a_check_that_computes_from_one_that_waits() -> None:
     def compute() -> str:
         while True:
             pass

@@ -95,7 +95,7 @@ def many(number: int, mounts: int = 500) -> Frame:
     }  # fmt: skip
 
 
-def test_an_hour_of_many_mounts_is_small() -> None:
+def test_broadcast_of_an_hour_of_many_mounts_is_small() -> None:
     hub, frames = Hub(), [many(number) for number in range(5)]
     for number in range(720):
         hub._history.add(1.0, {**frames[number % 5], "time": float(number)})

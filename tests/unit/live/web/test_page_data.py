@@ -32,6 +32,6 @@ def test_the_server_is_told_with_its_clients() -> None:
     assert [each["peer"] for each in server["clients"]] == [each.peer for each in served().clients]
 
 
-def test_hostile_names_survive() -> None:
+def test_compact_json_keeps_hostile_names() -> None:
     page = json.loads(compact_json(page_data(hostile())))
     assert page["mounts"][1]["directory"] == HOSTILE
