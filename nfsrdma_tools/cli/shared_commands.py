@@ -39,10 +39,9 @@ class HealthOptions(NamedTuple):
 def health(mounts: Sequence[str], options: HealthOptions) -> int:
     """Check for mounts that hang, without accessing them.
 
-    Print a summary, and a line for each bad mount, as monitoring plugins do; errors are on
-    standard output, too.  The age of an RPC
-    counts from the first run that saw it: run this regularly, as root.  The kernel lists RPCs for
-    root only; for other users, compare the counters of two runs.
+    Print a summary or an error, and a line for each bad mount, on standard output, as monitoring
+    plugins do.  The age of an RPC counts from the first run that saw it: run this regularly, as
+    root.  The kernel lists RPCs for root only; for other users, compare the counters of two runs.
 
     Exit status: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN or wrong usage.
     """
@@ -101,6 +100,9 @@ def _answered(work: Callable[[], Outcome], as_json: bool) -> int:
         # the answer cannot be read
         error.status = _UNKNOWN
         raise
+    except OSError:
+        # its reader has gone
+        return _UNKNOWN
     return outcome.status
 
 

@@ -164,7 +164,8 @@ def _check_textfile(path: Path, state: Path) -> None:
     """
     try:
         check_replaceable(path)
-        if path.resolve() in [(state / name).resolve() for name in FILES]:
+        # not Path.resolve, which raises RuntimeError for a loop of links before Python 3.13
+        if os.path.realpath(path) in [os.path.realpath(state / name) for name in FILES]:
             raise UserError(f"{path} is a file of the state folder", "give another --textfile")
         if not path.parent.is_dir():
             raise UserError(f"cannot write {path}: its folder does not exist", "create it first")

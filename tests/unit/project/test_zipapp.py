@@ -656,6 +656,20 @@ def test_wrong_usage_that_cannot_be_printed_is_unknown(
         assert with_streams(streams, *argv, "health", *words).returncode == 3
 
 
+@pytest.mark.parametrize("words", [("--bad",), ("--json",), ()], ids=str)
+def test_health_without_a_reader_is_no_warning(
+    argv: list[str | Path], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [*argv, *hung(tmp_path / "host"), *words]
+    with os.fdopen(writer, "wb") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False)
+    # as a shell has it for SIGPIPE, or UNKNOWN
+    assert done.returncode in (141, 3)
+    assert done.stderr == b""
+
+
 @pytest.mark.parametrize("output", [">&-", ">/dev/full"])
 def test_a_bundle_that_cannot_be_written_is_one_line(argv: list[str | Path], output: str) -> None:
     done = with_streams(output, *argv, "collect", "-o", "-")

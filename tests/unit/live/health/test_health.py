@@ -1240,6 +1240,17 @@ def test_metrics_replace_no_state(host: Host, name: str) -> None:
     assert (host.root / "state/health").read_bytes() == before
 
 
+def test_a_loop_of_links_is_no_state(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    # Python before 3.13 has another error for it
+    code = "from nfsrdma_tools.cli.portable import main; main()"
+    words = [*host.words, f"--state={tmp_path}/loop", f"--textfile={tmp_path}/x.prom"]
+    command = [interpreter("3.9"), "-c", code, "health", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (UNKNOWN, "")
+    assert done.stdout.startswith(f"NFS UNKNOWN: cannot write {tmp_path}/loop")
+
+
 def test_metrics_say_that_nothing_is_known(host: Host, tmp_path: Path) -> None:
     host.mount("/mnt/a", 3)
     path = tmp_path / "nfs.prom"
@@ -1427,14 +1438,14 @@ _SIGHTS: dict[str, tuple[Callable[[Scene], None], int, tuple[str, ...]]] = {
     "no RPC is late": (_rpc, _SOON - 1, ()),
     "a mount of autofs that waits for its first use": (_autofs, _NOW, ("/mnt/auto",)),
     "an RPC has waited for half of `--max-rpc-age`, or `--warn-rpc-age`": (_rpc, _SOON, ()),
+    "no reply has come to a Call for as long, RPCs are not listed, and no thread waits": (
+        _silent, _SOON, (),
+    ),
     "an RPC without a mount (any more), however long it waits": (_without_mount, _HOUR, ()),
     "a thread waits in NFS although no RPC does, however long": (_thread, _HOUR, ()),
     "an RPC waits whose age is unknown": (_rpc, _HOUR, ("--state=/proc/none/state",)),
-    "Calls have no reply for as long, where RPCs are not listed and no thread waits in NFS": (
-        _silent, _HOUR, (),
-    ),
     "an RPC has waited for `--max-rpc-age` (30 s)": (_rpc, _LATE, ()),
-    "Calls have no reply for `--max-rpc-age`, and a thread waits in NFS": (
+    "no reply has come to a Call for `--max-rpc-age`, and a thread waits in NFS": (
         _silent_with_thread, _LATE, (),
     ),
     "a `soft` mount gives up its RPCs without a reply for `--max-rpc-age`": (_soft, _LATE, ()),
@@ -1449,6 +1460,9 @@ _SIGHTS: dict[str, tuple[Callable[[Scene], None], int, tuple[str, ...]]] = {
     "the check took longer than `--timeout` (10 s)": (_waits, _NOW, ("--timeout=1",)),
     "another run holds the state folder": (_locked, _NOW, ()),
     "the answer cannot be printed": (_idle, _NOW, (">/dev/full",)),
+    "the metrics of `--textfile` cannot be written, and all else is `OK`": (
+        _idle, _NOW, ("--textfile=/proc/self/mem",),
+    ),
     "the command line is wrong": (_idle, _NOW, ("--bad",)),
 }  # fmt: skip
 """What to arrange, the seconds after a first run, and more words of the command line."""
