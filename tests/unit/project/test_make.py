@@ -67,6 +67,11 @@ def test_names_are_found() -> None:
     assert len(bench.benchmarks()) > 25
 
 
+def test_import_linter_sees_each_benchmark() -> None:
+    """It takes a folder without __init__.py for part of a package only if the package has none."""
+    assert list((ROOT / "bench").rglob("__init__.py")) == []
+
+
 def test_each_benchmark_says_what_it_does() -> None:
     assert [name for name, path in bench.benchmarks().items() if not bench.summary(path)[1]] == []
 
