@@ -46,12 +46,6 @@ def test_the_table_of_faults_is_that_of_the_package() -> None:
         assert bool(files) == (fault["log"] == "record")
 
 
-def test_twenty_three_logs_are_kept_aside() -> None:
-    aside = {entry["file"] for entry in ENTRIES if entry["kept_aside"]}
-    assert len(aside) == 23
-    assert all(entry["kept_aside"] for entry in ENTRIES if entry["file"] in aside)
-
-
 @pytest.mark.parametrize("name", LOGS)
 def test_a_log_shows_no_host(name: str) -> None:
     text = (FOLDER / name).read_text()
