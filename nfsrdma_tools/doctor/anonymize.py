@@ -40,7 +40,7 @@ from nfsrdma_tools.host.kernel_log.meanings import meaning_of, recognized
 from nfsrdma_tools.host.kernel_log.records import Record, records
 from nfsrdma_tools.host.kernel_log.reports import KernelReport
 from nfsrdma_tools.host.machine import Recording
-from nfsrdma_tools.host.nfs import mountinfo
+from nfsrdma_tools.host.nfs import mountinfo, udev_rules
 from nfsrdma_tools.host.nfsd import ganesha, other_servers
 from nfsrdma_tools.host.nfsd.configuration import version_order
 from nfsrdma_tools.host.nfsd_status import REASONS, NfsdStatus, PendingList, Socket
@@ -62,42 +62,6 @@ def anonymized(bundle: Bundle, key: bytes = b"") -> Bundle:
     ``key`` decides the placeholders; without one, no two copies have the same ones.
     """
     return _Anonymizer(Pseudonyms(key or os.urandom(32))).bundle(bundle)
-
-
-# of udev(7): a rule with a key that udev does not know has no effect
-_UDEV_KEYS = frozenset(
-    [
-        "ACTION",
-        "DEVPATH",
-        "KERNEL",
-        "KERNELS",
-        "NAME",
-        "SYMLINK",
-        "SUBSYSTEM",
-        "SUBSYSTEMS",
-        "DRIVER",
-        "DRIVERS",
-        "ATTR",
-        "ATTRS",
-        "SYSCTL",
-        "ENV",
-        "CONST",
-        "TAG",
-        "TAGS",
-        "TEST",
-        "PROGRAM",
-        "RESULT",
-        "OWNER",
-        "GROUP",
-        "MODE",
-        "SECLABEL",
-        "RUN",
-        "LABEL",
-        "GOTO",
-        "IMPORT",
-        "OPTIONS",
-    ]
-)
 
 
 class _Anonymizer:
@@ -740,7 +704,7 @@ class _Anonymizer:
         return self._p.command(line, self._adding_rule_word if adds else self._rule_word)
 
     def _adding_rule_word(self, word: str) -> str:
-        is_key = word.rstrip("+-:!") in _UDEV_KEYS or word.startswith("%")
+        is_key = word.rstrip("+-:!") in udev_rules.KEYS or word.startswith("%")
         return self._rule_word(word) if is_key else self._link_word(word)
 
     def _rule_word(self, word: str) -> str:
@@ -748,7 +712,7 @@ class _Anonymizer:
             word
             if word
             in ("\\", "+", ":", "==", "%k", "$kernel", "%p", "+", "-n", "?", "$1", "[0-9]", "0:")
-            or word.rstrip("+-:!") in _UDEV_KEYS
+            or word.rstrip("+-:!") in udev_rules.KEYS
             else self._p.word(word)
         )
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from nfsrdma_tools.files import matching, note_unread, text
 from nfsrdma_tools.host.machine import Machine
 
-__all__ = ["FOLDERS", "KINDS", "ReadAheadRule", "RuleFile", "effective_files", "rules_for"]
+__all__ = ["FOLDERS", "KEYS", "KINDS", "ReadAheadRule", "RuleFile", "effective_files", "rules_for"]
 
 FOLDERS = (
     "etc/udev/rules.d",
@@ -40,6 +40,40 @@ KINDS = {
 """Devices of the subsystem bdi that are none of NFS, and the name of one each."""
 _TOKEN = re.compile(
     r'[\s,]*([A-Z][A-Z_a-z]*)(?:\{([^}]*)\})?\s*(==|!=|\+=|-=|:=|=)\s*([ei]*)"((?:\\"|[^"])*)"'
+)
+# of udev(7); udev ignores a line with a key that it does not know
+KEYS = frozenset(
+    [
+        "ACTION",
+        "DEVPATH",
+        "KERNEL",
+        "KERNELS",
+        "NAME",
+        "SYMLINK",
+        "SUBSYSTEM",
+        "SUBSYSTEMS",
+        "DRIVER",
+        "DRIVERS",
+        "ATTR",
+        "ATTRS",
+        "SYSCTL",
+        "ENV",
+        "CONST",
+        "TAG",
+        "TAGS",
+        "TEST",
+        "PROGRAM",
+        "RESULT",
+        "OWNER",
+        "GROUP",
+        "MODE",
+        "SECLABEL",
+        "RUN",
+        "LABEL",
+        "GOTO",
+        "IMPORT",
+        "OPTIONS",
+    ]
 )
 _MOST_LINE = 16 << 10
 _MOST_TEXT = 64 << 10
@@ -181,6 +215,8 @@ def _tokens(line: str) -> tuple[_Token, ...] | None:
     at = 0
     while match := _TOKEN.match(line, at):
         value = match[5].replace('\\"', '"')
+        if match[1] not in KEYS:
+            return None
         tokens.append(_Token(match[1], match[2] or "", match[3], value))
         at = match.end()
     return tuple(tokens) if not line[at:].strip(", \t\r") else None

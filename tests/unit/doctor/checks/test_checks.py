@@ -1294,6 +1294,7 @@ def udev(machine: Machine) -> tuple[str, list[str]]:
           LATER: f"{ADD}, {VOLUMES}, {FIXED}"}, f"^/{STOCK}:1 sets .* 64 KiB"),
         ({OWN: f"# {ADD}\\\n{ADD}, \\\n# no end\n  {VOLUMES}, \\\n  {FIXED}\n"}, f"/{OWN}:5 sets"),
         ({OWN: f"{ADD}, {VOLUMES}, {FIXED} junk\n"}, "^none"),
+        ({OWN: f'{ADD}, {VOLUMES}, {FIXED}, UNKNOWN="x"'}, "^none"),
         ({OWN: f'SUBSYSTEM=="block", {VOLUMES}, {FIXED}'}, "^none"),
         ({OWN: f'SUBSYSTEM=="bdi", ACTION=="remove", {VOLUMES}, {FIXED}'}, "^none"),
         ({OWN: f'SUBSYSTEM=="bdi", KERNEL=="8:*|lustre-*", {FIXED}'}, "^none"),
