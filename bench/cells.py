@@ -8,27 +8,31 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-__all__ = ["KIB", "MIB", "OUT", "BasePart", "BaseStore", "Cell", "CellResult", "both_ends",
+__all__ = ["KIB", "MIB", "OUT", "RATE", "BasePart", "BaseStore", "Cell", "CellResult", "both_ends",
            "named", "own_work", "with_progress"]  # fmt: skip
 
 OUT = Path(__file__).parents[1] / "out"
 KIB, MIB = 1 << 10, 1 << 20
+# samples per second of the CPU: a prime, so that operations do not run in step with them
+RATE = 3989
 Cell = dict[str, Any]
+# as the store has it: JSON
 CellResult = dict[str, Any]
+_Cell = TypeVar("_Cell")
 
 
 @dataclass(frozen=True)
-class BasePart:
+class BasePart(Generic[_Cell]):
     """The cells of a table or figure: the same for all its curves."""
 
     name: str
     curves: Sequence[str]
-    cells: Sequence[Cell]
+    cells: Sequence[_Cell]
 
 
-_Part = TypeVar("_Part", bound=BasePart)
+_Part = TypeVar("_Part", bound=BasePart[Any])
 _Job = TypeVar("_Job")
 
 
@@ -38,21 +42,21 @@ def named(parts: Sequence[_Part], name: str) -> _Part:
     return part
 
 
-class BaseStore:
+class BaseStore(Generic[_Cell]):
     """A JSON file for each result of a cell, and one for the conditions of the measurement."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def path(self, part: str, curve: str, cell: Cell, number: int = 0) -> Path:
+    def path(self, part: str, curve: str, cell: _Cell, number: int = 0) -> Path:
         """The file of a result; ``number`` is that of a round."""
         raise NotImplementedError
 
-    def missing(self, part: BasePart, curve: str, number: int = 0) -> list[Cell]:
+    def missing(self, part: BasePart[_Cell], curve: str, number: int = 0) -> list[_Cell]:
         """The cells of a curve without a result."""
         return [c for c in part.cells if not self.path(part.name, curve, c, number).exists()]
 
-    def put(self, part: str, curve: str, cell: Cell, result: CellResult, number: int = 0) -> None:
+    def put(self, part: str, curve: str, cell: _Cell, result: CellResult, number: int = 0) -> None:
         path = self.path(part, curve, cell, number)
         path.parent.mkdir(parents=True, exist_ok=True)
         # a file is whole or absent

@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 from bench.loads import Turn, measured
 from nfsrdma_tools.lab.lab import Lab
+from testbed.programs import place_compiled
+
+READERS = Path(__file__).with_name("readers")
+# of their programs in the node
+FOLDER = "/run/bench"
 
 LOADS = {
     "scattered": ("4 KiB random O_DIRECT read", 400),
@@ -30,22 +37,28 @@ def offloads(state: str) -> str:
     return f"for end in v0 v1; do ethtool -K $end {words} >/dev/null; done"
 
 
-def personality(name: str) -> str:
-    """Commands that have the client request a personality and the server accept it."""
-    folder = "/sys/module/nfsrdma/parameters"
-    return f"echo {name} > {folder}/personality; echo {name} > {folder}/server_personalities"
-
-
 # with data, because a file without has no pages that a client could read by itself
 PREPARE = """
 yes | head -c 64M | tee /export/bench-data > /export/bench-written; sync
-mkdir -p /export/bench-listed /mnt/bench /run/bench
+mkdir -p /export/bench-listed /mnt/bench
 seq -f /export/bench-listed/a-file-with-a-name-%g 10000 | xargs touch
 """
 
 
 def sh(lab: Lab, script: str, timeout: float = 600) -> str:
     return lab.run("solo", "sh", "-ec", script, timeout=timeout).stdout
+
+
+def write_stamped(path: Path, size: int, start: int = 0) -> None:
+    """In a node, write a file; each page begins with its offset plus ``start``, for readers."""
+    with path.open("wb") as file:
+        for at in range(0, size, 4096):
+            file.write(struct.pack("<Q", start + at).ljust(min(4096, size - at), b"x"))
+
+
+def place_reader(lab: Lab, name: str) -> None:
+    """Compile a reader that needs no library, and put it into the node."""
+    place_compiled(lab, "solo", READERS / f"{name}.c", f"{FOLDER}/{name}")
 
 
 def mount(lab: Lab, options: str) -> None:
@@ -58,9 +71,3 @@ def unmount(lab: Lab) -> None:
 
 def loads(lab: Lab, names: Sequence[str]) -> Turn:
     return measured(lab, {name: LOADS[name][1] for name in names})
-
-
-def personalities(lab: Lab) -> list[str]:
-    """The personality of each connection of our client."""
-    output = sh(lab, "grep -h '^personality ' /sys/kernel/debug/nfsrdma/[0-9]*/connection")
-    return [line.split()[1] for line in output.splitlines()]

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds libnfsrdma and programs with it on this host, and puts programs into nodes."""
+"""Builds libnfsrdma on this host, and programs of nodes with it."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools import command
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.programs import place_compiled
 
 __all__ = ["built_library", "place_program"]
 
@@ -39,9 +38,4 @@ def place_program(lab: Nodes, node: str, source: Path, path: str, *options: str)
     """Compile a C program with the library inside, and write it to a path in a node."""
     archive = built_library().with_name("libnfsrdma.a")
     linked = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "program"
-        flags = ("-O2", "-Wall", "-Wextra", "-Werror", f"-I{_LIB}", "-o", file)
-        command.run("gcc", *flags, *options, source, archive, *linked)
-        lab.run(node, "tee", path, stdin=file.read_bytes())
-    lab.run(node, "chmod", "+x", path)
+    place_compiled(lab, node, source, path, f"-I{_LIB}", *options, archive, *linked)

@@ -5,15 +5,15 @@ import contextlib
 import json
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.node.programs import until
 
-__all__ = ["MOUNT", "Scene", "fetched", "scene", "until"]
+__all__ = ["MOUNT", "Scene", "fetched", "scene"]
 
 MOUNT = "/mnt/<b>watched"
 """A name that would be bold if it were taken for more than text."""
@@ -40,15 +40,6 @@ cd "$1"
 fio --name=j --filename=watched --rw=read --bs=64k --direct=1 --ioengine=libaio --iodepth=4 \\
 	--size=32M --time_based --runtime="$2" --output-format=json > /run/fio.json
 """
-
-
-def until(true: Callable[[], Any], awaited: str, seconds: int = 300) -> Any:
-    """Wait until ``true`` returns a true value, and return it."""
-    for _ in range(seconds * 2):
-        if value := true():
-            return value
-        time.sleep(0.5)
-    raise AssertionError(f"it never came: {awaited}")
 
 
 def fetched(url: str) -> bytes:
@@ -105,10 +96,10 @@ def scene(lab: Lab) -> Iterator[Scene]:
     try:
         with _forwarded(lab, 8949) as page, _forwarded(lab, 29949) as metrics:
             dashboard = Scene(lab, f"http://127.0.0.1:{page}/", f"127.0.0.1:{metrics}")
-            until(lambda: _answers(dashboard), "the dashboard's first frames")
+            until("the dashboard's first frames", lambda: _answers(dashboard), 300, 0.5)
             # all the probes are attached, which takes the compiler a while here
             missing = b'nfsrdma_missing{what="probes"}'
-            until(lambda: missing not in dashboard.metrics(), "probes", 600)
+            until("probes", lambda: missing not in dashboard.metrics(), 600, 0.5)
             yield dashboard
     finally:
         lab.run("client", "sh", "-c", END, "sh", MOUNT, timeout=600)

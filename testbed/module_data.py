@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.lab.nodes import Nodes
-from testbed.dashboard import until
 from testbed.faults import FAULTS
 from testbed.mounts import HERE, LIMIT, connections, mounted
 from testbed.node import mounts
 from testbed.node.files import opened
+from testbed.node.programs import until
 from testbed.remote import on
 
 __all__ = ["WAYS", "around", "carried", "delegation", "fio"]
@@ -221,7 +221,7 @@ def delegation(lab: Nodes, options: str, fault: str = "") -> None:
         before = callbacks(lab)
         lab.run("server", "sh", "-c", f"echo before > /export/{name}")
         # the server delegates nothing before its grace period ends
-        until(lambda: is_delegated(lab, name), f"a delegation of {name}", int(LIMIT))
+        until(f"a delegation of {name}", lambda: is_delegated(lab, name), LIMIT, 0.5)
         # waits for the delegation to come back
         lab.run("server", "sh", "-c", f"echo after > /export/{name}", timeout=LIMIT)
         assert lab.run("client", "cat", f"{HERE}/{name}").stdout == "after\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of tests that are in no image: a browser, and some of Debian's packages, unpacked.
+"""Programs that are in no image: our own, a browser, and some of Debian's packages, unpacked.
 
 Prometheus' package would start a service when it is installed.
 """
@@ -7,16 +7,18 @@ Prometheus' package would start a service when it is installed.
 import io
 import shutil
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools import command
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.debian_packages import unpack_once
 from nfsrdma_tools.lab.nodes import Nodes
 from nfsrdma_tools.lab.paths import cache_dir
 
-__all__ = ["bring_xfs", "chromium", "prometheus"]
+__all__ = ["bring_xfs", "chromium", "place_compiled", "prometheus"]
 
 
 def chromium() -> str:
@@ -36,6 +38,18 @@ def prometheus() -> Path:
         why = f"Debian's package of prometheus cannot be had: {error}"
         pytest.skip(f"{why}; missed: a scrape by Prometheus, its rules and dashboards")
     return folder / "usr/bin"
+
+
+# in a folder that may be new
+_PLACE = 'mkdir -p "${1%/*}"; cat > "$1"; chmod +x "$1"'
+
+
+def place_compiled(lab: Nodes, node: str, source: Path, path: str, *words: str | Path) -> None:
+    """Compile a C program on this host, by more words of gcc, and write it to a path in a node."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "program"
+        command.run("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", file, source, *words)
+        lab.run(node, "sh", "-ec", _PLACE, "sh", path, stdin=file.read_bytes())
 
 
 # mkfs.xfs with the one library that the image lacks

@@ -302,9 +302,11 @@ class Running(Generic[R]):
 
 def _records(packed: Any) -> Iterator[tuple[str, str]]:
     """Module and name of the class of each record in a packed value."""
-    if isinstance(packed, dict):
-        if "record" in packed:
-            yield packed["record"][0], packed["record"][1]
+    if isinstance(packed, dict) and "record" in packed:
+        module, name, fields = packed["record"]
+        yield module, name
+        packed = list(fields.values())
+    elif isinstance(packed, dict):
         packed = list(packed.values())
     for inner in packed if isinstance(packed, list) else ():
         yield from _records(inner)

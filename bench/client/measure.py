@@ -16,7 +16,7 @@ from pathlib import Path
 
 from matplotlib.ticker import NullLocator
 
-from bench import markdown, node
+from bench import markdown
 from bench.client import reader as client_reader
 from bench.figures import picture
 from bench.loads import measured
@@ -25,7 +25,8 @@ from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
-from testbed.labs import OURS, THEIRS, serve
+from testbed.labs import OURS, THEIRS, choose, serve
+from testbed.mounts import set_to
 
 OUT = Path(__file__).parents[2] / "out"
 MOST = 65536
@@ -82,12 +83,10 @@ def turn(lab: Lab, server: Server) -> Costs:
     """All ways to read, by one server."""
     serve(lab, "solo", server.module)
     if server.module == OURS:
-        name = server.personality
-        sets = [f"server_threadless={server.most}", f"personality={name}",
-                f"server_personalities={name}"]  # fmt: skip
-        if name == "optimistic":
-            sets += client_reader.OPTIMISTIC
-        node.set_parameters(lab, sets)
+        choose(lab, server.personality)
+        sets = client_reader.OPTIMISTIC if server.personality == "optimistic" else {}
+        for name, value in {"server_threadless": str(server.most), **sets}.items():
+            set_to(lab, "solo", name, value)
     mount(lab, f"{RDMA},noac")
     measured(lab, {"scattered": 200})
     costs: Costs = {

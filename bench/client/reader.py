@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from bench import node
+from bench.solo import FOLDER, READERS
 from nfsrdma_tools.lab.lab import Lab
 from testbed.client_library import place_program
 
 __all__ = ["OPTIMISTIC", "PATH", "SOURCE", "install", "run"]
 
-SOURCE = node.READERS / "client_reader.c"
-PATH = f"{node.FOLDER}/{SOURCE.stem}"
+SOURCE = READERS / "client_reader.c"
+PATH = f"{FOLDER}/{SOURCE.stem}"
 # bytes of a read
 SIZE = 4096
 # parameters of the server: idle time takes no instructions, but ends references; a client gets a
 # quarter of the memory, and each of its connections has grants of its own
-OPTIMISTIC = ("optimistic_lifetime=3600", "optimistic_memory=8192")
+OPTIMISTIC = {"optimistic_lifetime": "3600", "optimistic_memory": "8192"}
 
 
 def install(lab: Lab) -> None:

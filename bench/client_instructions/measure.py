@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import markdown, node
+from bench import markdown
 from bench.client import reader as client_reader
 from bench.instruction_count import CARD, COPY, Plugin, Symbols, plugged
 from bench.library.measure import SHAPES as NAMES
@@ -26,6 +26,7 @@ from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.client_library import built_library
 from testbed.labs import OURS, serve
+from testbed.mounts import set_to
 
 # reads that leave by one doorbell, and the most that one of them may execute, in thousands
 SHAPES = {1: 6, 16: 4}
@@ -195,8 +196,9 @@ def measure(kernel: str) -> tuple[str, dict[int, Costs]]:
         sh(lab, f"sysctl -qw kernel.randomize_va_space=0\n{PREPARE}")
         client_reader.install(lab)
         serve(lab, "solo", OURS)
-        sets = ("server_personalities=optimistic", *client_reader.OPTIMISTIC)
-        node.set_parameters(lab, sets)
+        sets = {"server_personalities": "optimistic", **client_reader.OPTIMISTIC}
+        for name, value in sets.items():
+            set_to(lab, "solo", name, value)
         costs: dict[int, Costs] = {}
         for depth in SHAPES:
             clock, costs[depth] = shape(lab, plugin, depth)

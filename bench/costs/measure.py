@@ -16,23 +16,12 @@ from dataclasses import dataclass
 
 from bench import markdown
 from bench.loads import Turn
-from bench.solo import (
-    LOADS,
-    PREPARE,
-    RDMA,
-    TCP,
-    loads,
-    mount,
-    offloads,
-    personalities,
-    personality,
-    sh,
-    unmount,
-)
+from bench.solo import LOADS, PREPARE, RDMA, TCP, loads, mount, offloads, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.personalities import DEFAULT, PERSONALITIES
-from testbed.labs import OURS, THEIRS, serve
+from testbed.labs import OURS, THEIRS, choose, serve
+from testbed.mounts import connections
 
 OUR_COLUMN = "nfsrdma"
 # ratios of nfsrdma to the kernel's module with its defaults, over the modelled card
@@ -67,6 +56,7 @@ class Column:
     options: str
     before: str = "true"
     after: str = "true"
+    personality: str = DEFAULT
 
 
 COLUMNS = (
@@ -79,9 +69,7 @@ COLUMNS = (
     Column(OUR_COLUMN, OURS, RDMA),
 )
 DESIGNS = tuple(
-    Column(name, OURS, RDMA, personality(name), personality(DEFAULT))
-    for name in PERSONALITIES
-    if name != DEFAULT
+    Column(name, OURS, RDMA, personality=name) for name in PERSONALITIES if name != DEFAULT
 )
 REGISTRATIONS = """
 cd /sys/kernel/tracing; echo > trace; echo 1 > events/{event}/enable
@@ -98,6 +86,8 @@ def turn(lab: Lab, column: Column) -> Turn:
     serve(lab, "solo", column.module)
     # the sizes are read when a connection is made
     sh(lab, column.before)
+    if column.module == OURS:
+        choose(lab, column.personality)
     mount(lab, f"{column.options},noac")
     if column.module == OURS:
         prove(lab, column)
@@ -111,15 +101,16 @@ def turn(lab: Lab, column: Column) -> Turn:
     by_load |= loads(lab, ["cached"])
     unmount(lab)
     sh(lab, column.after)
+    if column.module == OURS:
+        choose(lab, DEFAULT)
     return by_load
 
 
 def prove(lab: Lab, column: Column) -> None:
     """SystemExit unless the mount's connection has the personality of the column."""
-    expected = column.name if column in DESIGNS else DEFAULT
-    in_effect = personalities(lab)
-    if in_effect != [expected]:
-        raise SystemExit(f"{column.name}: found {in_effect}, expected personality {expected}")
+    (connection,) = connections(lab, "solo")
+    if connection["personality"] != column.personality:
+        raise SystemExit(f"{column.name}: found personality {connection['personality']}")
 
 
 def ratios(turns: dict[str, list[Turn]], load: str, column: str, other: str) -> list[float]:

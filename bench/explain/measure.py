@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import callgrind, markdown
-from bench.explain.logs import KINDS, block
 from nfsrdma_tools.command import run
+from testbed.kernel_logs import KINDS, block
 
 TURNS = 2
 COUNTED = 1 << 18

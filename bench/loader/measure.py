@@ -9,26 +9,36 @@ both ends, of the modelled card and of the loader itself.
 
 from __future__ import annotations
 
-import json
+import random
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from bench import markdown, node
+from bench import markdown
 from bench.cells import MIB, OUT
 from bench.figures import picture
 from bench.solo import PREPARE, RDMA, TCP, mount, sh, unmount
+from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import canvas
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 from testbed.labs import OURS, THEIRS, serve
+from testbed.remote import on
 
 LINK = "10gbit/20us"
-# row groups of the file, rows of each, 8 bytes for each row; row groups of a batch
-GROUPS, ROWS, BATCH = 256, 32768, 16
+# row groups of the file, rows of each, bytes of a number; row groups of a batch
+GROUPS, ROWS, ITEM, BATCH = 256, 32768, 8, 16
+# the column that is read, and one that is not
+COLUMNS = ("sample", "other")
+SERVED = Path("/export/bench-loader.parquet")
+FOLDERS = {"mount": "/mnt/bench", "local": "/export"}
+# of the file's end, which has the places of all row groups
+FOOTER = 64 << 10
 SITE = "/var/tmp/bench-site"  # noqa: S108 - in a node
 PACKAGES = ("pyarrow", "numpy", "fsspec")
 
@@ -41,7 +51,7 @@ class Way:
     module: str
     color: str
     kind: str
-    """of loader_node.py: local, mount or library"""
+    """local, mount or library"""
     options: str = ""
 
 
@@ -58,6 +68,90 @@ WAYS = (
 Result = tuple[float, float]
 
 
+# --- in the node ---
+
+
+@on("solo", timeout=3600)
+def write() -> int:
+    """Write random numbers, as they are in memory; the first of a row group is its number.
+
+    Returns the bytes of the file.
+    """
+    sys.path.insert(0, SITE)
+    import numpy
+    import pyarrow
+    from pyarrow import parquet
+
+    random_numbers = numpy.random.default_rng(2003)
+    schema = pyarrow.schema([(name, pyarrow.int64()) for name in COLUMNS])
+    with parquet.ParquetWriter(SERVED, schema, compression="none", use_dictionary=False) as file:
+        for number in range(GROUPS):
+            columns = [random_numbers.integers(1 << 62, size=ROWS) for _ in COLUMNS]
+            columns[0][0] = number
+            file.write_table(pyarrow.table(columns, schema=schema))
+    return SERVED.stat().st_size
+
+
+class Epoch(NamedTuple):
+    """Nanoseconds, CPU nanoseconds of the machine, and bytes of the column."""
+
+    ns: int
+    busy_ns: int
+    size: int
+
+
+@on("solo", timeout=3600)
+def load(kind: str) -> Epoch:
+    """Read the file in a way of this kind."""
+    sys.path.insert(0, SITE)
+    # before the time of an epoch begins
+    import fsspec.parquet
+    import pyarrow.parquet  # noqa: F401
+
+    if kind != "library":
+        return epoch(fsspec.filesystem("file"), f"{FOLDERS[kind]}/{SERVED.name}")
+    from nfsrdma_tools.client.fsspec import NfsRdmaFileSystem
+
+    files = NfsRdmaFileSystem("server", export="/export", depth=BATCH)
+    # as a mount, the connection is there before
+    files.info(str(SERVED))
+    result = epoch(files, str(SERVED))
+    files.close()
+    return result
+
+
+def epoch(files: Any, path: str) -> Epoch:
+    """Read each row group once, in random order."""
+    order = list(range(GROUPS))
+    random.Random(2003).shuffle(order)  # noqa: S311 - no secret
+    size = 0
+    before, begin = cpu_time.snapshot(), time.perf_counter_ns()
+    for at in range(0, GROUPS, BATCH):
+        size += read(files, path, sorted(order[at : at + BATCH]))
+    ns = time.perf_counter_ns() - begin
+    return Epoch(ns, cpu_time.difference(cpu_time.snapshot(), before).busy_ns, size)
+
+
+def read(files: Any, path: str, groups: list[int]) -> int:
+    """Read a column of some row groups; returns its bytes.  ValueError if they are not those."""
+    from fsspec.parquet import open_parquet_file
+    from pyarrow import parquet
+
+    wanted = {"columns": [COLUMNS[0]], "row_groups": groups}
+    with open_parquet_file(
+        path, fs=files, engine="pyarrow", max_gap=0, footer_sample_size=FOOTER, **wanted
+    ) as file:
+        column = parquet.ParquetFile(file).read_row_groups(groups, columns=[COLUMNS[0]])[0]
+    rows = len(column) // len(groups)
+    firsts = [column[number * rows].as_py() for number in range(len(groups))]
+    if firsts != groups:
+        raise ValueError(f"found row groups {firsts}, expected {groups}")
+    return len(column) * ITEM
+
+
+# --- all ways ---
+
+
 def wheels(version: str) -> Path:
     """The folder of the packages for a version of Python, downloaded once."""
     folder = OUT / "loader" / version
@@ -72,7 +166,7 @@ def wheels(version: str) -> Path:
 
 
 def install(lab: Lab) -> None:
-    """Put the packages and the program into the node."""
+    """Put the packages into the node."""
     version = "import sys; print('%d.%d' % sys.version_info[:2])"
     folder = wheels(lab.run("solo", "python3", "-c", version).stdout.strip())
     for file in folder.glob("*.whl"):
@@ -80,16 +174,6 @@ def install(lab: Lab) -> None:
             f"mkdir -p {SITE}; cat > {SITE}/new.whl; cd {SITE}; python3 -m zipfile -e new.whl ."
         )
         lab.run("solo", "sh", "-ec", script, stdin=file.read_bytes(), timeout=900)
-    node.install(lab, Path(__file__).with_name("loader_node.py"))
-
-
-def load(lab: Lab, kind: str) -> dict[str, float]:
-    """Run the program in the node."""
-    asked = json.dumps({"what": kind, "groups": GROUPS, "rows": ROWS, "batch": BATCH})
-    place = f"PYTHONPATH={SITE}:/opt/nfsrdma/src"
-    argv = ("env", place, "python3", f"{node.FOLDER}/loader_node.py", asked)
-    result: dict[str, float] = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
-    return result
 
 
 def measure(lab: Lab, way: Way) -> Result:
@@ -99,11 +183,11 @@ def measure(lab: Lab, way: Way) -> Result:
     result = load(lab, way.kind)
     if way.kind == "mount":
         unmount(lab)
-    expected = GROUPS * ROWS * 8
-    if result["bytes"] != expected:
-        raise SystemExit(f"{way.name}: found {result['bytes']} bytes, expected {expected}")
-    gib = result["bytes"] / (1 << 30)
-    return result["ns"] / 1e9 / gib, result["busy_ns"] / 1e9 / gib
+    expected = GROUPS * ROWS * ITEM
+    if result.size != expected:
+        raise SystemExit(f"{way.name}: found {result.size} bytes, expected {expected}")
+    gib = result.size / (1 << 30)
+    return result.ns / 1e9 / gib, result.busy_ns / 1e9 / gib
 
 
 def middle(results: list[Result], which: int) -> float:
@@ -156,7 +240,7 @@ def main(rounds: int = 3, kernel: str = KERNELS[0]) -> None:
     with Lab(config) as lab:
         sh(lab, PREPARE)
         install(lab)
-        print(f"a file of {load(lab, 'make')['bytes'] / MIB:.0f} MiB", flush=True)
+        print(f"a file of {write(lab) / MIB:.0f} MiB", flush=True)
         # the first turn of each is for warming up
         for number in range(rounds + 1):
             for way in WAYS:

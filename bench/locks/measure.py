@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 from bench import markdown
 from bench.locks.traces import Waits, acquisitions, waits
-from bench.solo import PREPARE, RDMA, mount, personality, sh, unmount
+from bench.solo import PREPARE, RDMA, mount, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.personalities import DEFAULT
-from testbed.labs import OURS, THEIRS, serve
+from testbed.labs import OURS, THEIRS, choose, serve
+from testbed.mounts import set_to
 
 CPUS = (2, 4, 8)
 # connections, and the load
@@ -32,7 +33,6 @@ SIZES = {"crowd": "4 KiB", "crowd_of_blocks": "64 KiB"}
 # reads whose locks are counted
 COUNTED = 3200
 TURNS = 3
-THREADLESS = "echo {} > /sys/module/nfsrdma/parameters/server_threadless"
 # by their names in the tables
 MODULES = {"kernel's": THEIRS, "nfsrdma": OURS}
 
@@ -62,11 +62,13 @@ def mounted(lab: Lab, connections: int) -> Iterator[None]:
 def count(lab: Lab, module: str, way: Way, connections: int, load: str) -> Counter[str]:
     """The acquisitions of each global lock of a module, for each thousand reads."""
     if module == "nfsrdma":
-        sh(lab, f"{personality(way.personality)}; {THREADLESS.format(way.threadless)}")
+        choose(lab, way.personality)
+        set_to(lab, "solo", "server_threadless", str(way.threadless))
     with mounted(lab, connections):
         counts = acquisitions(lab, module, load, COUNTED)
     if module == "nfsrdma":
-        sh(lab, f"{personality(DEFAULT)}; {THREADLESS.format(0)}")
+        choose(lab, DEFAULT)
+        set_to(lab, "solo", "server_threadless", "0")
     return Counter({name: n / COUNTED * 1e3 for name, n in counts.items()})
 
 

@@ -11,16 +11,19 @@ docs/explanation/optimistic-reads.md.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import markdown, node
+from bench import markdown
 from bench.cells import KIB, MIB, OUT, BasePart, BaseStore, Cell, CellResult, with_progress
-from bench.solo import RDMA, personalities, sh
+from bench.optimistic.operations import Command, Measured, Request, measured
+from bench.solo import FOLDER, place_reader, sh, write_stamped
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.labs import OURS, serve
+from testbed.remote import on
 
 RESULTS = OUT / "optimistic"
 RECORD = 4 * KIB
@@ -29,27 +32,14 @@ NEAR, NONE = "2gbit/20us", "none"
 WIRE = 250.0
 # two servers: two clients of NFS, each with a connection
 SERVERS = ("10.9.1.1", "10.9.1.2")
-MOUNTS = tuple(f"/mnt/bench{number}" for number in range(len(SERVERS)))
-OPTIONS = f"vers=3,{RDMA},nocto,actimeo=600"
+SERVED = Path("/export")
+MOUNTS = tuple(Path(f"/mnt/bench{number}") for number in range(len(SERVERS)))
+OPTIONS = "vers=3,nocto,actimeo=600"
+READER = f"{FOLDER}/optimistic_reader"
 FILE, FILE_SIZE = "optimistic-data", 64 * MIB
 # small files: of one page each, and of 2 to 6 KiB
 SETS = {"one": (4 * KIB, 4 * KIB), "mixed": (2 * KIB, 6 * KIB)}
 NUMBER = 256
-# each page begins with its offset, in small files plus 4096 for each earlier file
-DATA = """
-import pathlib, random, struct, sys
-def write(path, size, start):
-    with open(path, "wb") as file:
-        for at in range(0, size, 4096):
-            file.write(struct.pack("<Q", start + at).ljust(min(4096, size - at), b"x"))
-dice = random.Random(1)
-write(sys.argv[1], int(sys.argv[2]), 0)
-for number in range(int(sys.argv[3])):
-    for word in sys.argv[4:]:
-        folder, least, most = word.split(":")
-        pathlib.Path(folder).mkdir(exist_ok=True)
-        write(f"{folder}/{number}", dice.randrange(int(least), int(most) + 1), number * 4096)
-"""
 # the second address of the server, with the routes of lab-node
 SECOND = """
 ip addr replace 10.9.1.2/32 dev v1
@@ -58,7 +48,7 @@ ip route replace 10.9.1.2 dev v0 src 10.9.1.11 table 100
 ip neigh replace 10.9.1.2 lladdr $(cat /sys/class/net/v1/address) dev v0
 """
 # idle time takes no instructions, but ends references
-PARAMETERS = ("optimistic_lifetime=3600", "optimistic_memory=1024")
+PARAMETERS = {"optimistic_lifetime": "3600", "optimistic_memory": "1024"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,7 @@ class Curve:
 
     name: str
     personality: str
-    sets: Sequence[str] = ()
+    sets: dict[str, str] = field(default_factory=dict)
 
 
 INLINE, DIRECT = "RPC, inline", "RPC, direct"
@@ -76,16 +66,16 @@ CURVES = {
     curve.name: curve
     for curve in (
         Curve(INLINE, "read-write"),
-        Curve(DIRECT, "read-write", ("min_chunk=1",)),
+        Curve(DIRECT, "read-write", {"min_chunk": "1"}),
         Curve(OURS_NAME, "optimistic"),
         # the sender waits longer than a round trip of the paper's wire
-        Curve(PATIENT, "optimistic", ("optimistic_spin_us=100",)),
+        Curve(PATIENT, "optimistic", {"optimistic_spin_us": "100"}),
     )
 }
 
 
 @dataclass(frozen=True)
-class Part(BasePart):
+class Part(BasePart[Cell]):
     """Cells that take the same mounts and samples."""
 
     # number of samples that divide the CPU time between the ends; 0: it is not divided
@@ -126,7 +116,7 @@ def parts() -> tuple[Part, ...]:
     )
 
 
-class Store(BaseStore):
+class Store(BaseStore[Cell]):
     """The results of the cells."""
 
     def path(self, part: str, curve: str, cell: Cell, number: int = 0) -> Path:
@@ -147,78 +137,71 @@ class Store(BaseStore):
 # --- the commands of a cell ---
 
 
-def random_reads(count: int, first: int, way: str = "direct", burst: int = 0) -> list[str]:
+def random_reads(count: int, first: int, way: str = "direct", burst: int = 0) -> Command:
     """The reader's random reads of 4 KiB; each record has its turn once in 16,384 reads."""
     words = (way, RECORD, count, first, burst)
-    return [f"{node.FOLDER}/optimistic_reader", "random", f"{MOUNTS[0]}/{FILE}", *map(str, words)]
+    return [READER, "random", f"{MOUNTS[0]}/{FILE}", *map(str, words)]
 
 
-def transactions(cell: Cell, count: int) -> list[str]:
-    folder = f"{MOUNTS[0]}/{cell['files']}"
+def transactions(cell: Cell, count: int) -> Command:
     words = (NUMBER, count, cell["hits"], 0)
-    return [f"{node.FOLDER}/optimistic_reader", "files", folder, *map(str, words)]
+    return [READER, "files", f"{MOUNTS[0]}/{cell['files']}", *map(str, words)]
 
 
-def streams(block: int, total: int) -> list[list[str]]:
+def streams(block: int, total: int) -> list[Command]:
     words = ("direct", block, total, 8, 0)
-    return [
-        [f"{node.FOLDER}/papers_reader", f"{folder}/{FILE}", *map(str, words)] for folder in MOUNTS
-    ]
+    return [[f"{FOLDER}/papers_reader", f"{folder}/{FILE}", *map(str, words)] for folder in MOUNTS]
 
 
-def request(part: Part, cell: Cell) -> CellResult:
+def request(part: Part, cell: Cell) -> Request:
     """The commands that the node runs for a cell."""
-    card = {name: cell[name] for name in ("recoverable", "refuse") if name in cell}
-    asked: CellResult = {"drop": [], "warm": [], "card": card}
     if part.name in ("response", "wire"):
         short, long = (random_reads(n, 0, cell["way"]) for n in (300, 1800))
-        asked |= {"short": [short], "long": [long], "warm": [random_reads(1800, 0, cell["way"])]}
         # a read of the client's page cache is no read
-        asked["drop"] = [f"{MOUNTS[0]}/{FILE}"] if cell["way"] == "buffered" else []
-    elif part.name == "first":
-        asked |= {"short": [], "long": [random_reads(FILE_SIZE // RECORD, 0)]}
-    elif part.name == "refused":
-        asked |= {"short": [], "long": [random_reads(6000, 0)], "warm": [random_reads(500, 0)]}
-        asked["then"] = [random_reads(1000, 6000)]
-    elif part.name == "bursts":
-        bursts = random_reads(20 * cell["burst"], 0, burst=cell["burst"])
-        asked |= {"short": [], "long": [bursts], "warm": [random_reads(500, 0)]}
-    elif part.name in ("files", "patient"):
+        drop = [MOUNTS[0] / FILE] if cell["way"] == "buffered" else []
+        return Request([long], [short], warm=[long], drop=drop)
+    if part.name == "first":
+        return Request([random_reads(FILE_SIZE // RECORD, 0)])
+    if part.name in ("refused", "bursts"):
+        card = {name: cell[name] for name in ("recoverable", "refuse")}
+        reads, then = random_reads(6000, 0), [random_reads(1000, 6000)]
+        if part.name == "bursts":
+            reads, then = random_reads(20 * cell["burst"], 0, burst=cell["burst"]), []
+        return Request([reads], warm=[random_reads(500, 0)], then=then, card=card)
+    if part.name in ("files", "patient"):
         few, many = (transactions(cell, count) for count in (NUMBER, 6 * NUMBER))
-        asked |= {"short": [few], "long": [many], "warm": [few]}
-    else:
-        # blocks of each mount
-        asked |= {
-            "short": streams(cell["block"], 128 * cell["block"]),
-            "long": streams(cell["block"], 640 * cell["block"]),
-            "warm": streams(64 * KIB, FILE_SIZE),
-            "record": cell["block"],
-        }
-    return asked
+        return Request([many], [few], warm=[few])
+    # blocks of each mount
+    block = cell["block"]
+    few_blocks, blocks = (streams(block, count * block) for count in (128, 640))
+    return Request(blocks, few_blocks, warm=streams(64 * KIB, FILE_SIZE), record=block)
 
 
 # --- measuring ---
 
 
+@on("solo", timeout=1200)
+def write_files() -> None:
+    """Write the files to read; the stamps of each small file go on from those of the one before."""
+    write_stamped(SERVED / FILE, FILE_SIZE)
+    dice = random.Random(1)  # noqa: S311 - no secret
+    for name in SETS:
+        (SERVED / name).mkdir(exist_ok=True)
+    for number in range(NUMBER):
+        for name, (least, most) in SETS.items():
+            size = dice.randrange(least, most + 1)
+            write_stamped(SERVED / name / str(number), size, 4096 * number)
+
+
 def prepare(lab: Lab) -> None:
-    """Put the files to read, the readers and optimistic_node.py into the node."""
-    sh(lab, f"mkdir -p {' '.join(MOUNTS)}\n{SECOND}")
-    sets = [f"/export/{name}:{least}:{most}" for name, (least, most) in SETS.items()]
-    argv = ("python3", "-", f"/export/{FILE}", str(FILE_SIZE), str(NUMBER), *sets)
-    lab.run("solo", *argv, stdin=DATA.encode(), timeout=1200)
-    node.install(
-        lab, Path(__file__).with_name("optimistic_node.py"), "optimistic_reader", "papers_reader"
-    )
+    """Put the files to read and the readers into the node."""
+    sh(lab, SECOND)
+    write_files(lab)
+    for name in ("optimistic_reader", "papers_reader"):
+        place_reader(lab, name)
     # writeback would take time of the CPU
     sh(lab, "sync")
     serve(lab, "solo", OURS)
-
-
-def prove(lab: Lab, curve: Curve) -> None:
-    """SystemExit unless all connections have the personality of the curve."""
-    in_effect = personalities(lab)
-    if set(in_effect) != {curve.personality}:
-        raise SystemExit(f"{curve.name}: found {in_effect}, expected {curve.personality}")
 
 
 @dataclass(frozen=True)
@@ -232,28 +215,25 @@ class Job:
     def __str__(self) -> str:
         return f"{self.part.name}, {self.curve.name}, {', '.join(map(str, self.cells))}"
 
-    @property
-    def request(self) -> str:
-        cells = [request(self.part, cell) for cell in self.cells]
-        return json.dumps({"samples": self.part.samples, "cells": cells})
-
 
 def measure(lab: Lab, job: Job) -> list[CellResult]:
     """Measure the cells over mounts of their own."""
     lab.set_link(job.cells[0]["link"])
     name = job.curve.personality
-    sets = (f"personality={name}", f"server_personalities={name}", *PARAMETERS, *job.curve.sets)
-    before = node.set_parameters(lab, sets)
-    made = list(zip(SERVERS, MOUNTS, strict=True))[: job.part.mounts]
-    for server, folder in made:
-        sh(lab, f"mount -t nfs -o {OPTIONS} {server}:/export {folder}")
-    try:
-        prove(lab, job.curve)
-        return node.run(lab, "optimistic_node.py", job.request)
-    finally:
-        node.set_parameters(lab, before)
-        for _, folder in made:
-            sh(lab, f"umount {folder}")
+    sets = {"personality": name, "server_personalities": name, **PARAMETERS, **job.curve.sets}
+    mounts = list(zip(SERVERS, MOUNTS, strict=True))[: job.part.mounts]
+    requests = [request(job.part, cell) for cell in job.cells]
+    return list(map(stored, measured(lab, mounts, OPTIONS, sets, requests, job.part.samples)))
+
+
+def stored(result: Measured) -> CellResult:
+    """The result of a cell as the store has it."""
+    operation, then, division = result
+    return {
+        "operations": operation.operations, **operation.counts,
+        **({"then": {"operations": then.operations, **then.counts}} if then else {}),
+        **(division._asdict() if division else {}),
+    }  # fmt: skip
 
 
 def jobs(store: Store, nic: str, only: Sequence[str]) -> list[Job]:

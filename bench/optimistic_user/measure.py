@@ -16,13 +16,11 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench import markdown, node
+from bench import markdown
 from bench.cells import OUT, BasePart, Cell, CellResult, with_progress
 from bench.optimistic.measure import (
     BLOCKS,
-    DATA,
     FILE,
-    FILE_SIZE,
     HITS,
     NEAR,
     NONE,
@@ -34,17 +32,19 @@ from bench.optimistic.measure import (
     SETS,
     WIRE,
     Store,
+    write_files,
 )
-from bench.solo import sh
+from bench.solo import FOLDER, READERS, sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.client_library import place_program
 from testbed.labs import OURS, serve
+from testbed.mounts import set_to
 
 INLINE, DIRECT, OPTIMISTIC = WAYS = ("inline", "direct", "optimistic")
 MEMORIES = ("direct", "buffered")
 RESULTS = OUT / "optimistic-user"
-READER, STREAMER = (f"{node.FOLDER}/{name}" for name in ("optimistic_user", "library_reader"))
+READER, STREAMER = (f"{FOLDER}/{name}" for name in ("optimistic_user", "library_reader"))
 DEPTH = 8
 # bytes that each of two clients reads
 STREAM = 32 << 20
@@ -52,7 +52,7 @@ STREAM = 32 << 20
 SHORT, LONG = 300, 1800
 
 
-def parts() -> tuple[BasePart, ...]:
+def parts() -> tuple[BasePart[Cell], ...]:
     """All parts, in the order of the measurement; a curve is a way of a read."""
     links = (NONE, NEAR)
     reads = [{"link": link, "memory": memory} for link in links for memory in MEMORIES]
@@ -68,16 +68,15 @@ def parts() -> tuple[BasePart, ...]:
 
 def prepare(lab: Lab) -> None:
     """Put the files to read and the readers into the node; the server accepts optimistic reads."""
-    sh(lab, f"mkdir -p {node.FOLDER}\n{SECOND}")
-    sets = [f"/export/{name}:{least}:{most}" for name, (least, most) in SETS.items()]
-    argv = ("python3", "-", f"/export/{FILE}", str(FILE_SIZE), str(NUMBER), *sets)
-    lab.run("solo", *argv, stdin=DATA.encode(), timeout=1200)
+    sh(lab, SECOND)
+    write_files(lab)
     for source, path in (("optimistic_user_reader", READER), ("library_reader", STREAMER)):
-        place_program(lab, "solo", node.READERS / f"{source}.c", path)
+        place_program(lab, "solo", READERS / f"{source}.c", path)
     # writeback would take time of the CPU
     sh(lab, "sync")
     serve(lab, "solo", OURS)
-    node.set_parameters(lab, ("server_personalities=optimistic", *PARAMETERS))
+    for name, value in {"server_personalities": "optimistic", **PARAMETERS}.items():
+        set_to(lab, "solo", name, value)
 
 
 def run(lab: Lab, *argv: object) -> CellResult:
@@ -159,7 +158,7 @@ def streams(lab: Lab, way: str, block: int) -> CellResult:
 class Job:
     """A cell of a curve."""
 
-    part: BasePart
+    part: BasePart[Cell]
     way: str
     cell: Cell
 
@@ -190,7 +189,7 @@ def jobs(store: Store, only: Sequence[str]) -> list[Job]:
 
 def work(store: Store, kernel: str, todo: Sequence[Job]) -> None:
     """Measure in a lab; store each result as soon as it is there."""
-    subprocess.run(("make", "-s", "-C", node.READERS.parents[1] / "lib"), check=True)
+    subprocess.run(("make", "-s", "-C", READERS.parents[1] / "lib"), check=True)
     config = LabConfig(
         "optimistic-user", clock="instructions", link=NONE, kernel=kernel, memory=4608, nic="card",
         extras=True,

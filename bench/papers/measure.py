@@ -12,51 +12,49 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench import markdown, node
+from bench import markdown
 from bench.cells import (
     KIB,
     MIB,
     OUT,
+    RATE,
     BasePart,
     BaseStore,
-    Cell,
     CellResult,
     both_ends,
     own_work,
     with_progress,
 )
+from bench.papers.reads import (
+    FILE_SIZE,
+    LIBRARY_READER,
+    Cell,
+    Client,
+    Measured,
+    measured,
+    traced,
+    write_files,
+)
 from bench.sequential_reads.measure import OLD, TODAY
-from bench.solo import offloads, sh
+from bench.solo import READERS, offloads, place_reader, sh
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.personalities import DEFAULT, PERSONALITIES
 from testbed.client_library import place_program
 from testbed.labs import OURS, THEIRS, serve
+from testbed.mounts import set_to
 
 RESULTS = OUT / "papers"
 KERNELS = "the kernel's module"
 # the ways of small data that padded competes with, and the largest data of each
 LARGEST = 60 * KIB
 COPIED, PADDED = "inline, copied", "padded, up to 60 KiB"
-INLINE = ("inline_send=65536", "inline_recv=65536")
-# for direct reads of any total; buffered reads have files of their totals, because read-ahead
-# beyond what the reader reads would delay its last blocks
-FILE_SIZE = 64 * MIB
-# each page begins with its offset, which the reader checks
-DATA = """
-import struct, sys
-for size in map(int, sys.argv[1:]):
-    with open(f"/export/papers-data-{size}", "wb") as file:
-        for at in range(0, size, 4096):
-            file.write(struct.pack("<Q", at).ljust(4096, b"x"))
-"""
-# samples per second of the CPU: a prime, so that operations do not run in step with them
-RATE = 3989
+INLINE = {"inline_send": "65536", "inline_recv": "65536"}
 Steps = list[tuple[float, float]]
 
 
@@ -70,7 +68,7 @@ class Curve:
     offloads: str = "on"
     personality: str | None = None
     # parameters of our module, at both ends
-    sets: Sequence[str] = ()
+    sets: dict[str, str] = field(default_factory=dict)
 
 
 # the user-space client, and the server of DAFS's authors: an answer needs no thread
@@ -87,9 +85,9 @@ CURVES = {
         # a further personality only needs its name there
         *(Curve(name, "nfsrdma", OURS, personality=name) for name in PERSONALITIES),
         Curve(COPIED, "nfsrdma", OURS, personality=DEFAULT, sets=INLINE),
-        Curve(PADDED, "nfsrdma", OURS, personality="padded", sets=(f"padded_max={LARGEST}",)),
+        Curve(PADDED, "nfsrdma", OURS, personality="padded", sets={"padded_max": str(LARGEST)}),
         Curve(NFSD, "library"),
-        Curve(DAFS, "library", OURS, sets=(f"server_threadless={THREADLESS}",)),
+        Curve(DAFS, "library", OURS, sets={"server_threadless": str(THREADLESS)}),
     )
 }
 TCPS, DESIGNS = (OLD, TODAY), ("read-read", "read-write")
@@ -98,13 +96,13 @@ NEAR, FAR, OF_2003, OF_2002 = "2gbit/20us", "2gbit/220us", "1gbit/100us", "1250m
 
 def cell(**given: Any) -> Cell:
     """A cell: direct reads of 64 KiB, unless given otherwise; ``total`` bytes, and three times."""
-    usual = {"way": "direct", "rsize": 512 * KIB, "record": 64 * KIB, "ahead": None, "depth": 1}
-    record = given.get("record", usual["record"])
-    return {**usual, "copy": 0, "total": min(512 * record, 32 * MIB), **given}
+    record = given.get("record", 64 * KIB)
+    usual = Cell("direct", 512 * KIB, record, None, 1, 0, min(512 * record, 32 * MIB))
+    return usual._replace(**given)
 
 
 @dataclass(frozen=True)
-class Part(BasePart):
+class Part(BasePart[Cell]):
     """Cells over one wire."""
 
     link: str = NEAR
@@ -155,11 +153,11 @@ def parts() -> tuple[Part, ...]:
     )
 
 
-class Store(BaseStore):
+class Store(BaseStore[Cell]):
     """The results of the cells, in rounds."""
 
     def path(self, part: str, curve: str, cell: Cell, number: int = 0) -> Path:
-        words = "-".join(str(value) for value in cell.values() if value is not None)
+        words = "-".join(str(value) for value in cell if value is not None)
         return self.folder / part / curve.replace(" ", "-") / f"{words}-{number}.json"
 
     def rounds(self, part: str, curve: str, cell: Cell) -> list[CellResult]:
@@ -190,12 +188,11 @@ def time_of_client(result: CellResult) -> float:
 
 
 def prepare(lab: Lab) -> None:
-    """Put the files to read, the reader and papers_node.py into the node."""
-    cells = [each for part in parts() for each in part.cells if each["way"] == "buffered"]
-    files = {FILE_SIZE, *(count * each["total"] for each in cells for count in (1, 3))}
-    lab.run("solo", "python3", "-", *map(str, sorted(files)), stdin=DATA.encode())
-    node.install(lab, Path(__file__).with_name("papers_node.py"), "papers_reader")
-    place_program(lab, "solo", node.READERS / "library_reader.c", f"{node.FOLDER}/library_reader")
+    """Put the files to read and the readers into the node."""
+    cells = [each for part in parts() for each in part.cells if each.way == "buffered"]
+    write_files(lab, sorted({FILE_SIZE, *(n * each.total for each in cells for n in (1, 3))}))
+    place_reader(lab, "papers_reader")
+    place_program(lab, "solo", READERS / "library_reader.c", LIBRARY_READER)
 
 
 def switch(lab: Lab, module: str) -> None:
@@ -203,7 +200,7 @@ def switch(lab: Lab, module: str) -> None:
     serve(lab, "solo", module)
     if module == OURS:
         names = ",".join(name for name in PERSONALITIES if name != DEFAULT)
-        node.set_parameters(lab, (f"server_personalities={names}",))
+        set_to(lab, "solo", "server_personalities", names)
 
 
 @dataclass(frozen=True)
@@ -219,13 +216,25 @@ class Job:
         return f"{self.part.name}, {self.curve.name}, {len(self.cells)} cells, round {self.number}"
 
     @property
-    def request(self) -> str:
-        curve = {"transport": self.curve.transport, "personality": self.curve.personality}
+    def client(self) -> Client:
         rate = Link.parse(self.part.link).rate
         wire = int(rate[:-4]) * {"g": 10**9, "m": 10**6}[rate[-4]]
-        return json.dumps({"what": self.part.what, "curve": curve, "cells": self.cells,
-                           "wire": wire, "file": FILE_SIZE, "rate": self.part.rate,
-                           "samples": self.part.samples})  # fmt: skip
+        return Client(self.curve.transport, self.curve.personality, self.curve.sets, wire)
+
+    def results(self, lab: Lab) -> list[CellResult]:
+        """Measure the cells, as the store has them."""
+        cells, part = list(self.cells), self.part
+        if part.what == "trace":
+            return [{"events": events} for events in traced(lab, self.client, cells)]
+        return [stored(each) for each in measured(lab, self.client, cells, part.rate, part.samples)]
+
+
+def stored(result: Measured) -> CellResult:
+    """The result of a cell as the store has it."""
+    fields = {name: value for name, value in result._asdict().items() if value is not None}
+    counts, division = fields.pop("counts"), fields.pop("division", None)
+    sides = {"sides": {**division.sides, "layers": division.layers}} if division else {}
+    return {**fields, **counts, **sides}
 
 
 def jobs(store: Store, rounds: int, only: Sequence[str] = ()) -> list[Job]:
@@ -261,10 +270,7 @@ def work(lab: Lab, store: Store, todo: Sequence[Job]) -> None:
             switch(lab, module)
         lab.set_link(job.part.link)
         sh(lab, offloads(job.curve.offloads))
-        before = node.set_parameters(lab, job.curve.sets)
-        results = node.run(lab, "papers_node.py", job.request)
-        node.set_parameters(lab, before)
-        for cell, result in zip(job.cells, results, strict=True):
+        for cell, result in zip(job.cells, job.results(lab), strict=True):
             store.put(job.part.name, job.curve.name, cell, result, job.number)
 
 

@@ -13,10 +13,11 @@ from statistics import median
 from matplotlib.axes import Axes
 
 from bench import figures, markdown, published
-from bench.cells import KIB, Cell, CellResult, named
+from bench.cells import KIB, CellResult, named
 from bench.figures import Lines, Look, Place, Point, Section, plot, sizes
 from bench.papers import measure as papers
 from bench.papers.measure import KERNELS, Part, Steps, Store
+from bench.papers.reads import Cell
 from bench.sequential_reads.measure import OLD, TODAY
 from nfsrdma_tools.lab.config import KERNELS as LAB_KERNELS
 from nfsrdma_tools.personalities import PERSONALITIES
@@ -59,7 +60,7 @@ def curve(
     store: Store, source: Part, name: str, x: str, of: Callable[[CellResult], float]
 ) -> list[Point]:
     """A point for each cell: a field of the cell, and a value of its results."""
-    return [(each[x], store.value(source.name, name, each, of)) for each in source.cells]
+    return [(getattr(each, x), store.value(source.name, name, each, of)) for each in source.cells]
 
 
 def rate(result: CellResult) -> float:
@@ -96,15 +97,15 @@ def dashed(ax: Axes, begin: float, y: float) -> None:
 
 
 def ahead(count: int) -> list[Cell]:
-    return [each for each in part("ahead").cells if each["ahead"] == count]
+    return [each for each in part("ahead").cells if each.ahead == count]
 
 
 def over_ahead(ax: Axes, store: Store, name: str, figure: str, label: str) -> None:
     """Throughput over rsize, a line for each number of reads ahead."""
     colors = canvas.ordered_colours(len(papers.AHEAD))
     looks = {f"{n} ahead": (c, "o") for n, c in zip(papers.AHEAD, colors, strict=True)}
-    lines = {f"{n} ahead": [(c["rsize"], store.value("ahead", name, c, rate)) for c in ahead(n)]
-             for n in papers.AHEAD}  # fmt: skip
+    lines: Lines = {f"{n} ahead": [(c.rsize, store.value("ahead", name, c, rate)) for c in ahead(n)]
+                    for n in papers.AHEAD}  # fmt: skip
     point = published.point(figure, label)
     plot(ax, lines, looks, least=point["rate"])
     sizes(ax, papers.SIZES, "rsize")
@@ -118,11 +119,11 @@ def draw_2003(store: Store) -> Drawing:
     figure.subplots_adjust(wspace=0.72)
     over_ahead(axes[0], store, OLD, "15", "TCP")
     over_ahead(axes[1], store, "read-read", "16", "RDMA")
-    lines = {}
+    lines: Lines = {}
     for name in part("ahead").curves:
         # over throughput, as in the paper, all lines end in one: the wire's rate
         cells = ahead(4)
-        lines[name] = [(c["rsize"], store.value("ahead", name, c, share)) for c in cells]
+        lines[name] = [(c.rsize, store.value("ahead", name, c, share)) for c in cells]
     plot(axes[2], lines, LOOKS)
     sizes(axes[2], papers.SIZES, "rsize")
     axes[2].set_ylabel("CPU of both ends (%)")
@@ -152,7 +153,7 @@ def direct_time(store: Store, name: str, cell: Cell) -> float:
 
 def ratios(store: Store, name: str, other: str = OLD) -> list[Point]:
     """The CPU time of both ends for direct reads, over that with another curve."""
-    return [(cell["record"], direct_time(store, name, cell) / direct_time(store, other, cell))
+    return [(cell.record, direct_time(store, name, cell) / direct_time(store, other, cell))
             for cell in part("direct").cells]  # fmt: skip
 
 
@@ -180,8 +181,8 @@ def lines_of_direct(store: Store) -> list[str]:
     beside = [dict(ratios(store, KERNELS, other)) for other in (OLD, TODAY)]
     for cell in part("direct").cells:
         times = [f"{direct_time(store, name, cell):.2f}" for name in names]
-        shares = [f"{each[cell['record']]:.2f}" for each in beside]
-        rows.append([size_label(cell["record"]), *times, *shares])
+        shares = [f"{each[cell.record]:.2f}" for each in beside]
+        rows.append([size_label(cell.record), *times, *shares])
     low, high = published.point("18", "RDMA : TCP")["ratio"]
     return [
         f"The paper: the client needed {low:.0%} to {high:.0%} of TCP's CPU time.",
@@ -237,7 +238,7 @@ def table_of_rates(store: Store, source: Part, head: str) -> list[list[str]]:
     """MB/s of all curves, a row for each block size or for each number of copied bytes."""
     rows = [[head, *(f"{name}, MB/s" for name in source.curves)]]
     for cell in source.cells:
-        label = size_label(cell["record"]) if head == "block" else f"{cell['copy'] // KIB} KiB"
+        label = size_label(cell.record) if head == "block" else f"{cell.copy // KIB} KiB"
         rates = [store.value(source.name, name, cell, rate) for name in source.curves]
         rows.append([label, *(f"{value:.1f}" for value in rates)])
     return rows
@@ -305,8 +306,8 @@ def over_blocks(
     ax: Axes, store: Store, name: str, cells: Sequence[Cell], figure: str, label: str
 ) -> None:
     """Throughput over block sizes, and that of a paper."""
-    lines = {
-        user: [(cell["record"], store.value(name, user, cell, rate)) for cell in cells]
+    lines: Lines = {
+        user: [(cell.record, store.value(name, user, cell, rate)) for cell in cells]
         for user in part(name).curves
     }
     point = published.point(figure, label)
@@ -358,7 +359,7 @@ DEPTHS = {papers.TOGETHER: "asynchronous", papers.ALONE: "synchronous"}
 
 
 def of_depth(depth: int) -> list[Cell]:
-    return [cell for cell in part("2002").cells if cell["depth"] == depth]
+    return [cell for cell in part("2002").cells if cell.depth == depth]
 
 
 def draw_2002(store: Store) -> Drawing:
@@ -378,12 +379,12 @@ def lines_of_2002(store: Store) -> list[str]:
     for alone, together in zip(of_depth(papers.ALONE), of_depth(papers.TOGETHER), strict=True):
         rates = [store.value("2002", name, cell, rate)
                  for cell in (together, alone) for name in blocks.curves]  # fmt: skip
-        rows.append([size_label(alone["record"]), *(f"{value:.1f}" for value in rates)])
-    together, alone = (published.point("3, 2002", label) for label in DEPTHS.values())
+        rows.append([size_label(alone.record), *(f"{value:.1f}" for value in rates)])
+    fast, slow = (published.point("3, 2002", label) for label in DEPTHS.values())
     return [
-        f"The paper: more than {together['rate']:.0f} MB/s from {together['from'] // KIB} KiB on "
-        f"with {papers.TOGETHER} reads in flight, almost {alone['rate']:.0f} MB/s, the rate of its "
-        f"wire, from {alone['from'] // KIB} KiB on with one.",
+        f"The paper: more than {fast['rate']:.0f} MB/s from {fast['from'] // KIB} KiB on "
+        f"with {papers.TOGETHER} reads in flight, almost {slow['rate']:.0f} MB/s, the rate of its "
+        f"wire, from {slow['from'] // KIB} KiB on with one.",
         checks(store, blocks),
         "", *markdown.table(rows),
     ]  # fmt: skip
@@ -396,7 +397,7 @@ def ways_of_small_data(store: Store) -> Lines:
     """Microseconds of CPU time of both ends for a read, over its size."""
     padded = part("padded")
     return {
-        name: [(each["record"], both_us(store, padded.name, name, each)) for each in padded.cells]
+        name: [(each.record, both_us(store, padded.name, name, each)) for each in padded.cells]
         for name in padded.curves
     }
 
@@ -404,13 +405,13 @@ def ways_of_small_data(store: Store) -> Lines:
 def both_us(store: Store, of_part: str, name: str, cell: Cell) -> float:
     """Microseconds of CPU time of both ends for a read."""
     ms = store.value(of_part, name, cell, papers.time_of_both)
-    return ms * 1e3 * float(cell["record"] / (1 << 20))
+    return ms * 1e3 * float(cell.record / (1 << 20))
 
 
 def runs_us(store: Store, of_part: str, name: str, cell: Cell) -> list[float]:
     """Microseconds of CPU time of both ends for a read, of each run."""
     results = store.rounds(of_part, name, cell)
-    return [papers.time_of_both(each) * 1e3 * float(cell["record"] / (1 << 20)) for each in results]
+    return [papers.time_of_both(each) * 1e3 * float(cell.record / (1 << 20)) for each in results]
 
 
 def text_of_runs(store: Store, source: Part) -> str:
@@ -464,7 +465,7 @@ def trips(store: Store, name: str) -> float:
 
 def of_card(store: Store, name: str, counter: str) -> float:
     """A count of both cards for a read."""
-    records = (1 << 20) / papers.ONE["record"]
+    records = (1 << 20) / papers.ONE.record
     return store.value("near", name, papers.ONE, lambda f: f.get(f"card {counter}", 0) / records)
 
 
@@ -478,7 +479,7 @@ def steps(store: Store, name: str) -> Steps:
 def dones(store: Store, name: str) -> float:
     """RDMA_DONEs of a read, by trace events."""
     results = store.rounds("exposed", name, papers.DEEP)
-    reads = papers.DEEP["total"] / papers.DEEP["record"]
+    reads = papers.DEEP.total / papers.DEEP.record
     counts = [sum(event[1] == "done" for event in result["events"]) for result in results]
     return float(median(counts) / reads)
 
@@ -553,7 +554,7 @@ def lines_of_why(store: Store) -> list[str]:
 def client_us(store: Store, name: str, cell: Cell) -> float:
     """Microseconds of CPU time of the client for a read."""
     ms = store.value("same", name, cell, papers.time_of_client)
-    return ms * 1e3 * float(cell["record"] / (1 << 20))
+    return ms * 1e3 * float(cell.record / (1 << 20))
 
 
 def of_layers(result: CellResult) -> dict[str, int]:

@@ -6,16 +6,14 @@ import mmap
 import os
 import random
 import subprocess
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
+from bench.capture.reads import FILE, SIZE, reads
 from nfsrdma_tools.probes.probe_sets import NAMES, attached
 from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets import cpu
 from testbed.remote import on
 
-SIZE, FILE = 4096, Path("/mnt/bench/bench-data")
 # the same counts by the shortest script a user may write
 BPFTRACE = """
 BEGIN { printf("ready"); }
@@ -122,32 +120,19 @@ def counting(way: str) -> contextlib.AbstractContextManager[Switch | Bpftrace | 
     return probes(way) if WAYS[way] else contextlib.nullcontext(Nobody())
 
 
-def one_read(file: int, room: mmap.mmap, offsets: list[int]) -> float:
-    start = time.perf_counter()
-    for offset in offsets:
-        assert os.preadv(file, [room], offset) == SIZE
-    return (time.perf_counter() - start) * 1e6 / len(offsets)
-
-
-def warm_read(file: int, room: mmap.mmap, offsets: list[int]) -> float:
-    # what is met for the first time is dearer
-    one_read(file, room, offsets[:50])
-    return one_read(file, room, offsets)
-
-
 @on("solo", timeout=7200)
-def costs(rounds: int, reads: int) -> dict[str, list[tuple[float, float]]]:
+def costs(rounds: int, count: int) -> dict[str, list[tuple[float, float]]]:
     """For each way of counting, pairs of microseconds per read: without it, with it."""
     file, room = os.open(FILE, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, SIZE)
     dice = random.Random(1)  # noqa: S311
-    offsets = [dice.randrange(16384) * SIZE for _ in range(reads)]
+    offsets = [dice.randrange(16384) * SIZE for _ in range(count)]
     by_way: dict[str, list[tuple[float, float]]] = {way: [] for way in (*WAYS, "bpftrace")}
     for _ in range(rounds):
         for way, times in by_way.items():
             with counting(way) as switch:
                 for _ in range(PAIRS):
-                    during = warm_read(file, room, offsets)
+                    during, _ = reads(file, room, offsets)
                     switch.off()
-                    times.append((warm_read(file, room, offsets), during))
+                    times.append((reads(file, room, offsets)[0], during))
                     switch.on()
     return by_way

@@ -14,19 +14,31 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bench.cells import CellResult
+from bench.suites.batches import Ended
 
-__all__ = ["FAILED", "HUNG", "PASSED", "PLACE", "SKIPPED", "SLOW", "SUITES", "Suite", "lists",
-           "outcome", "outcomes"]  # fmt: skip
+__all__ = ["FAILED", "HUNG", "OUTCOMES", "PASSED", "PLACE", "SKIPPED", "SLOW", "SUITES", "Suite",
+           "Verdict", "lists", "outcome", "outcomes"]  # fmt: skip
 
 PLACE = "/opt/suite"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 SLOW, HUNG = "too slow", "hung"
+OUTCOMES = (PASSED, FAILED, SKIPPED, SLOW, HUNG)
 LISTS = Path(__file__).with_name("suites.toml")
 # lines of a failure that are kept
 LINES = 12
+# output and seconds of a test of a batch
+Part = tuple[str, float]
+
+
+class Verdict(NamedTuple):
+    """The result of a test, as it is stored."""
+
+    outcome: str
+    lines: list[str]
+    """Those that say what failed or why the test did not run."""
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -37,9 +49,9 @@ class Suite:
     build: str
     tests: Callable[[Path], list[str]]
     script: Callable[[Sequence[str]], str]
-    judge: Callable[[CellResult], tuple[str, list[str]]]
-    """Outcome, and the lines that say what failed or why the test did not run."""
-    split: Callable[[str], dict[str, CellResult]] | None = None
+    judge: Callable[[Ended], tuple[str, list[str]]]
+    """Outcome and lines."""
+    split: Callable[[str], dict[str, Part]] | None = None
     """Output and seconds of each test that began, in their order.  None: the batch is one test."""
     packages: tuple[str, ...] = ()
     """Debian's packages that a node needs."""
@@ -58,29 +70,30 @@ def lists(suite: str) -> dict[str, Any]:
     return section
 
 
-def outcomes(suite: Suite, result: CellResult) -> Iterator[tuple[str, CellResult]]:
+def outcomes(suite: Suite, batch: Ended) -> Iterator[tuple[str, Verdict]]:
     """The results of the tests of a batch that began, at least of the first one.
 
     Status and hanging of the batch are those of the last test that began.
     """
-    begun = suite.split(result["output"]) if suite.split else {}
-    begun = {test: part for test, part in begun.items() if test in result["tests"]}
-    begun = begun or {result["tests"][0]: {}}
+    begun = suite.split(batch.output) if suite.split else {}
+    begun = {test: part for test, part in begun.items() if test in batch.tests}
+    begun = begun or {batch.tests[0]: (batch.output, batch.seconds)}
     *earlier, last = begun
     for test in earlier:
-        yield test, outcome(suite, {"status": 0, "stuck": False, **begun[test]})
-    yield last, outcome(suite, {**result, **begun[last]})
+        yield test, outcome(suite, Ended([test], *begun[test]))
+    output, seconds = begun[last]
+    yield last, outcome(suite, batch._replace(output=output, seconds=seconds))
 
 
-def outcome(suite: Suite, result: CellResult) -> CellResult:
-    """The result of a test as it is stored: outcome, lines that explain it, seconds."""
-    if result["stuck"]:
+def outcome(suite: Suite, ended: Ended) -> Verdict:
+    """Outcome, lines and seconds of a test."""
+    if ended.stuck:
         verdict, lines = HUNG, [f"a process did not end after SIGKILL at {suite.limit} s"]
-    elif result["status"] is None:
+    elif ended.status is None:
         verdict, lines = SLOW, [f"no result after {suite.limit} s"]
     else:
-        verdict, lines = suite.judge(result)
-    return {"outcome": verdict, "lines": lines[:LINES], "seconds": result["seconds"]}
+        verdict, lines = suite.judge(ended)
+    return Verdict(verdict, lines[:LINES], ended.seconds)
 
 
 # --- pjdfstest: a file of tests prints TAP ---
@@ -108,9 +121,9 @@ def _tap_script(tests: Sequence[str]) -> str:
     return f"""cd "$WORK" && exec busybox sh -c '{_MD5}; . "$0"' {PLACE}/tests/{test}.t"""
 
 
-def judge_tap(result: CellResult) -> tuple[str, list[str]]:
+def judge_tap(ended: Ended) -> tuple[str, list[str]]:
     """``not ok`` fails unless it has the mark TODO: a failure that the authors expect."""
-    text = result["output"]
+    text = ended.output
     plan = _PLAN.search(text)
     if plan and plan[1] == "0":
         return SKIPPED, []
@@ -176,11 +189,11 @@ def _cthon_script(tests: Sequence[str]) -> str:
     return f"{go} && exec ./{name} -t"
 
 
-def judge_status(result: CellResult) -> tuple[str, list[str]]:
+def judge_status(ended: Ended) -> tuple[str, list[str]]:
     """A program that fails says why in its last lines."""
-    if result["status"] == 0:
+    if ended.status == 0:
         return PASSED, []
-    return FAILED, [f"status {result['status']}", *result["output"].strip().splitlines()[-4:]]
+    return FAILED, [f"status {ended.status}", *ended.output.strip().splitlines()[-4:]]
 
 
 # --- fstests: its own driver, check, mounts and judges ---
@@ -264,18 +277,18 @@ exit $status
 """
 
 
-def _split_check(text: str) -> dict[str, CellResult]:
-    results = {}
+def _split_check(text: str) -> dict[str, Part]:
+    results: dict[str, Part] = {}
     for test, part in _FSTESTS_PART.findall(text):
         seconds = _FSTESTS_TIME.search(part)
         rest = _FSTESTS_TIME.sub("", part).lstrip()
-        results[test] = {"output": rest, "seconds": int(seconds[1]) if seconds else 0}
+        results[test] = (rest, int(seconds[1]) if seconds else 0)
     return results
 
 
-def judge_check(result: CellResult) -> tuple[str, list[str]]:
+def judge_check(ended: Ended) -> tuple[str, list[str]]:
     """Parse what check prints for a test: seconds, [not run], or a difference of its output."""
-    text = result["output"]
+    text = ended.output
     if skipped := _NOT_RUN.search(text):
         return SKIPPED, [skipped[1]]
     if _EXPUNGED in text:
@@ -337,24 +350,24 @@ exit $status
 """
 
 
-def _split_assertions(text: str) -> dict[str, CellResult]:
+def _split_assertions(text: str) -> dict[str, Part]:
     results = {}
     for name, part in _NFSTEST_PART.findall(text):
         time = _NFSTEST_TIME.search(part)
         seconds = 60 * int(time[1] or 0) + float(time[2]) if time else 0
-        results[f"posix/{name}"] = {"output": part, "seconds": round(seconds, 1)}
+        results[f"posix/{name}"] = (part, round(seconds, 1))
     return results
 
 
-def judge_assertions(result: CellResult) -> tuple[str, list[str]]:
+def judge_assertions(ended: Ended) -> tuple[str, list[str]]:
     """Each assertion is a line; one that fails fails the test.  The last line is the time."""
-    text = result["output"]
+    text = ended.output
     lines = _NFSTEST_LINE.findall(text)
     bad = [_NUMBERS.sub("N", about) for word, about in lines if word == "FAIL"]
     if bad:
         return FAILED, bad
     if not _NFSTEST_TIME.search(text):
-        return FAILED, [f"status {result['status']}", *text.strip().splitlines()[-4:]]
+        return FAILED, [f"status {ended.status}", *text.strip().splitlines()[-4:]]
     return PASSED, []
 
 

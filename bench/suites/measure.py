@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from bench import markdown
-from bench.cells import OUT, BasePart, BaseStore, Cell, CellResult
+from bench.cells import OUT, BasePart, BaseStore
+from bench.suites.batches import Batch, Ended, Mount, run_batches
 from bench.suites.build import built, install, version
-from bench.suites.formats import FAILED, HUNG, SKIPPED, Suite, lists, outcomes
+from bench.suites.formats import FAILED, HUNG, SKIPPED, Suite, Verdict, lists, outcomes
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.console import EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.lab import Lab
@@ -31,9 +31,7 @@ from nfsrdma_tools.personalities import DEFAULT, OPTIMISTIC, PERSONALITIES
 from testbed.labs import OURS, THEIRS, carry, serve
 from testbed.mounts import set_to
 
-HERE = Path(__file__).parent
 RESULTS = OUT / "suites"
-NODE = "/run/suites_node.py"
 VERSIONS = ("3", "4.2")
 # seconds of a call in the node, after which the results so far are stored
 BUDGET = 180
@@ -78,21 +76,21 @@ TRANSPORTS = {
 }
 
 
-class Store(BaseStore):
+class Store(BaseStore[str]):
     """The results of a suite's tests on a kernel: a part is a version, a curve a transport."""
 
-    def path(self, part: str, curve: str, cell: Cell, number: int = 0) -> Path:
-        name = f"{cell['test'].replace('/', '-')}-{number}.json"
+    def path(self, part: str, curve: str, cell: str, number: int = 0) -> Path:
+        name = f"{cell.replace('/', '-')}-{number}.json"
         return self.folder / part / curve.replace(" ", "-") / name
 
-    def results(self, vers: str, transport: str, test: str) -> list[CellResult]:
+    def results(self, vers: str, transport: str, test: str) -> list[Verdict]:
         """The results of a test in all rounds."""
-        paths = [self.path(vers, transport, {"test": test}, number) for number in range(ROUNDS)]
-        return [json.loads(path.read_text()) for path in paths if path.exists()]
+        paths = [self.path(vers, transport, test, number) for number in range(ROUNDS)]
+        return [Verdict(**json.loads(path.read_text())) for path in paths if path.exists()]
 
     def lacking(self, vers: str, test: str) -> bool:
         """Whether a test is skipped over TCP: this NFS version lacks what it needs."""
-        return {result["outcome"] for result in self.results(vers, "tcp", test)} == {SKIPPED}
+        return {result.outcome for result in self.results(vers, "tcp", test)} == {SKIPPED}
 
 
 @dataclass(frozen=True)
@@ -131,11 +129,11 @@ def matches(test: str, patterns: Iterable[str]) -> bool:
 _VARIES = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8,}|\d+")
 
 
-def same(result: CellResult) -> tuple[str, ...]:
+def same(result: Verdict) -> tuple[str, ...]:
     """The part of a result that is compared: outcome, and what failed, without its numbers."""
-    if result["outcome"] != FAILED:
-        return (result["outcome"],)
-    return (result["outcome"], *(_VARIES.sub("N", line) for line in result["lines"]))
+    if result.outcome != FAILED:
+        return (result.outcome,)
+    return (result.outcome, *(_VARIES.sub("N", line) for line in result.lines))
 
 
 def differs(store: Store, vers: str, transport: str, test: str) -> bool:
@@ -176,9 +174,8 @@ def repeats(store: Store, tests: Sequence[str], transports: Sequence[str]) -> li
 
 
 def _job(store: Store, transport: Transport, vers: str, number: int, tests: Sequence[str]) -> Job:
-    part = BasePart(vers, [transport.name], [{"test": test} for test in tests])
-    missing = store.missing(part, transport.name, number)
-    left = [cell["test"] for cell in missing]
+    part = BasePart(vers, [transport.name], tests)
+    left = store.missing(part, transport.name, number)
     return Job(transport, vers, number, needed(store, transport, vers, left))
 
 
@@ -202,8 +199,6 @@ class Bench:
         """After each start of the lab."""
         self.now = ("", "")
         install(self.lab, "client", self.tar)
-        program = (HERE / "suites_node.py").read_bytes()
-        self.lab.run("client", "tee", NODE, stdin=program)
 
     def switch(self, transport: Transport) -> None:
         """Have client and server use the module, and the client request the personality."""
@@ -227,10 +222,11 @@ class Bench:
                 print(f"{time.strftime('%H:%M:%S')} {done} of {len(todo)}: {job}: "
                       f"{len(job.tests) - len(left)} done", flush=True)  # fmt: skip
                 for test, result in self.call(job, left):
-                    self.store.put(job.vers, job.transport.name, {"test": test}, result, job.number)
+                    name, put = job.transport.name, result._asdict()
+                    self.store.put(job.vers, name, test, put, job.number)
                     left.remove(test)
 
-    def call(self, job: Job, tests: Sequence[str]) -> Iterator[tuple[str, CellResult]]:
+    def call(self, job: Job, tests: Sequence[str]) -> Iterator[tuple[str, Verdict]]:
         """Run some of the tests.  A test that a kernel reported an error in has that as result."""
         try:
             self.switch(job.transport)
@@ -246,41 +242,21 @@ class Bench:
                 return
             except KernelReportError as error:
                 self.restart()
-                yield tests[0], {"outcome": HUNG, "lines": [str(error)], "seconds": 0}
+                yield tests[0], Verdict(HUNG, [str(error)], 0)
                 return
         for answer in answers:
             yield from outcomes(self.suite, answer)
-        if any(answer["stuck"] for answer in answers):
+        if any(answer.stuck for answer in answers):
             self.restart()
 
-    def answers(self, job: Job, tests: Sequence[str], budget: float) -> list[dict[str, Any]]:
-        transport, batch = job.transport, self.suite.batch
-        options = f"vers={job.vers},proto={transport.proto},port={transport.port}"
-        asked = {
-            "options": options,
-            "proto": transport.proto,
-            "personality": transport.personality,
-            "environment": {
-                "OPTIONS": options,
-                "PROTO": transport.proto,
-                "PORT": str(transport.port),
-                "VERS": job.vers,
-            },
-            "folders": self.suite.folders,
-            "limit": self.suite.limit,
-            "at_once": self.suite.at_once,
-            "budget": budget,
-            "batches": [
-                {"tests": some, "script": self.suite.script(some)}
-                for some in (tests[n : n + batch] for n in range(0, len(tests), batch))
-            ],
-        }
-        argv = ("python3", NODE, json.dumps(asked))
-        timeout = budget + self.suite.limit * batch + SLACK
-        results: list[dict[str, Any]] = json.loads(
-            self.lab.run("client", *argv, timeout=timeout).stdout
-        )
-        return results
+    def answers(self, job: Job, tests: Sequence[str], budget: float) -> list[Ended]:
+        transport, suite, batch = job.transport, self.suite, self.suite.batch
+        what = (transport.proto, transport.port, transport.personality)
+        mount = Mount(job.vers, *what, suite.folders, suite.limit)
+        some = [list(tests[n : n + batch]) for n in range(0, len(tests), batch)]
+        batches = [Batch(names, suite.script(names)) for names in some]
+        run = run_batches.at(timeout=budget + suite.limit * batch + SLACK)
+        return run(self.lab, mount, batches, suite.at_once, budget)
 
     def restart(self) -> None:
         self.lab.restart()

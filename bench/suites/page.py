@@ -9,8 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from bench import markdown
-from bench.cells import CellResult
-from bench.suites.formats import FAILED, HUNG, PASSED, SKIPPED, SLOW, SUITES, Suite, lists
+from bench.suites.formats import FAILED, OUTCOMES, PASSED, SUITES, Suite, Verdict, lists
 from bench.suites.measure import (
     DEVICES,
     TRANSPORTS,
@@ -31,24 +30,23 @@ from nfsrdma_tools.lab.config import CHECKING, KERNELS
 __all__ = ["differences", "failures", "main", "numbers", "reason", "write"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "dev" / "suites.md"
-OUTCOMES = (PASSED, FAILED, SKIPPED, SLOW, HUNG)
 UNEXPLAINED = "not explained"
 # characters of a failure that a row shows
 _SHOWN = 160
 
 
-def says(results: Sequence[CellResult]) -> str:
+def says(results: Sequence[Verdict]) -> str:
     """The results of a test in words, each outcome with its number of runs."""
-    counts = Counter(result["outcome"] for result in results)
+    counts = Counter(result.outcome for result in results)
     of = f" ({len(results)} runs)" if len(results) > 1 else ""
     if len(counts) == 1:
         return f"{next(iter(counts))}{of}"
     return ", ".join(f"{outcome} {count} of {len(results)}" for outcome, count in counts.items())
 
 
-def why(results: Sequence[CellResult]) -> str:
+def why(results: Sequence[Verdict]) -> str:
     """The first line of the first failure."""
-    lines = [line for result in results for line in result["lines"] if result["outcome"] != PASSED]
+    lines = [line for result in results for line in result.lines if result.outcome != PASSED]
     text = lines[0].replace("|", "\\|").replace("`", "'") if lines else ""
     return f": `{text[:_SHOWN]}`" if text else ""
 
@@ -95,7 +93,7 @@ def failures(store: Store, suite: str, tests: Sequence[str]) -> list[tuple[str, 
     for test in tests:
         for vers in VERSIONS:
             over_tcp = store.results(vers, "tcp", test)
-            if over_tcp and all(result["outcome"] == FAILED for result in over_tcp):
+            if over_tcp and all(result.outcome == FAILED for result in over_tcp):
                 key = (test, says(over_tcp) + why(over_tcp), reason(suite, "tcp", vers, test))
                 rows.setdefault(key, []).append(f"NFSv{vers}")
     return [
@@ -108,7 +106,7 @@ def numbers(store: Store, tests: Sequence[str]) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     for vers, transport in columns(store):
         results = [store.results(vers, transport, test) for test in tests]
-        counts = Counter(runs[0]["outcome"] for runs in results if runs)
+        counts = Counter(runs[0].outcome for runs in results if runs)
         if not counts:
             continue
         differ = sum(differs(store, vers, transport, test) for test in tests)

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench import markdown, published
-from bench.cells import KIB, Cell, named
+from bench.cells import KIB, named
 from bench.optimistic import measure as optimistic
 from bench.optimistic import page as optimistic_page
 from bench.optimistic_user import measure as user
 from bench.optimistic_user import page as user_page
 from bench.papers import measure as papers
 from bench.papers import page as papers_page
+from bench.papers.reads import Cell
 from bench.sequential_reads.measure import OLD, TODAY
 from nfsrdma_tools.lab.config import KERNELS
 
@@ -69,10 +70,10 @@ def _highest(stores: Stores, name: str) -> str:
     return f"{best:.0f} MB/s"
 
 
-def _block(part: str, **values: object) -> Cell:
+def _block(part: str, **values: int) -> Cell:
     """The cell of a part of the papers with some values."""
     cells = papers_page.part(part).cells
-    (block,) = (cell for cell in cells if values.items() <= cell.items())
+    (block,) = (cell for cell in cells if values.items() <= cell._asdict().items())
     return block
 
 

@@ -16,14 +16,15 @@ from itertools import product
 
 from bench import markdown
 from bench.loads import Turn, measured
-from bench.solo import PREPARE, RDMA, mount, personality, sh, unmount
+from bench.solo import PREPARE, RDMA, mount, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.personalities import DEFAULT
-from testbed.labs import OURS, serve
+from testbed.labs import OURS, choose, serve
+from testbed.mounts import set_to
 
 MOST = 65536
-PARAMETER = "/sys/module/nfsrdma/parameters/server_threadless"
+PARAMETER = "server_threadless"
 LOADS = {
     "scattered": ("4 KiB random O_DIRECT read", 400),
     "crowd": ("the same by 16 processes", 3200),
@@ -136,7 +137,7 @@ def beside(lab: Lab) -> dict[str, float]:
     try:
         latencies["no readers"] = read(lab, "attributes", 400)["attributes"]["us"]
         for name, most in (("nfsd answers", 0), ("threadless", MOST)):
-            sh(lab, f"echo {most} > {PARAMETER}")
+            set_to(lab, "solo", PARAMETER, str(most))
             pids = " ".join(sh(lab, FLOOD.format(readers=READERS)).split())
             try:
                 read(lab, "attributes", 40)
@@ -150,7 +151,8 @@ def beside(lab: Lab) -> dict[str, float]:
 
 def turn(lab: Lab, client: Client, most: int) -> Turn:
     """Costs of all loads; SystemExit unless the READs were answered as asked."""
-    sh(lab, f"echo {most} > {PARAMETER}; {personality(client.personality)}")
+    set_to(lab, "solo", PARAMETER, str(most))
+    choose(lab, client.personality)
     mount(lab, f"{client.options},noac")
     # the file gets into the page cache, and its permit is made
     read(lab, "scattered", 200)
@@ -206,7 +208,7 @@ def main(rounds: int = 3, kernel: str = KERNELS[0]) -> None:
                 brief = {name: round(each["us"], 1) for name, each in by_load.items()}
                 print(f"{number + 1} of {rounds}: {client.name}, {most}: {brief}", flush=True)
             if client is CLIENTS[0]:
-                sh(lab, f"echo {MOST} > {PARAMETER}")
+                set_to(lab, "solo", PARAMETER, str(MOST))
                 mount(lab, f"{client.options},noac")
                 hit, miss = handler(lab)
                 unmount(lab)

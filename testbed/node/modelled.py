@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from testbed.node.files import read_from_server
 from testbed.node.mounts import HERE, mounted
 from testbed.node.programs import call, until
 
@@ -59,9 +60,7 @@ def write(name: str, seed: int, size: int = SIZE) -> bytes:
 
 def read(name: str) -> bytes:
     """Read a file from the server, not from the page cache."""
-    with (HERE / name).open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        return file.read()
+    return read_from_server(HERE / name)
 
 
 def compare(name: str, seed: int) -> None:

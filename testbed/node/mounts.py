@@ -19,6 +19,7 @@ __all__ = [
     "drop_caches",
     "mounted",
     "parameters",
+    "personalities",
 ]
 
 HERE = Path("/mnt/here")
@@ -69,6 +70,11 @@ def parameters(**values: int | str) -> Iterator[None]:
 def connections(folder: Path = CLIENTS) -> list[dict[str, str]]:
     """The state of each connection below a folder of debugfs, by name."""
     return [row for each in folder.glob("[0-9]*") if (row := _values(each / "connection"))]
+
+
+def personalities() -> set[str]:
+    """Those of the client's connections; callbacks have none of their own."""
+    return {row["personality"] for row in connections() if "personality" in row}
 
 
 def counters(folder: Path = CLIENTS) -> dict[str, int]:

@@ -26,7 +26,9 @@ def call(*argv: str | Path, check: bool = True, stdin: str = "") -> str:
     return done.stdout
 
 
-def until(event: str, condition: Callable[[], T], limit: float = 120, pause: float = 0.02) -> T:
+def until(
+    event: str, condition: Callable[[], T | None], limit: float = 120, pause: float = 0.02
+) -> T:
     """Wait until a condition returns a true value, and return it.
 
     TimeoutError after ``limit`` seconds; ``pause`` are the seconds between two checks.

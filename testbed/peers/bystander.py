@@ -12,6 +12,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Self
 
+from testbed.node.files import read_from_server
+
 __all__ = ["Asker", "Bystander", "LibraryBystander", "Reader", "Writer"]
 
 CHUNK = 1 << 20
@@ -50,10 +52,8 @@ class Bystander(threading.Thread):
 
     def _round(self, data: bytes) -> None:
         self.path.write_bytes(data)
-        with self.path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            if file.read() != data:
-                self.errors.append("wrong data")
+        if read_from_server(self.path) != data:
+            self.errors.append("wrong data")
 
 
 class LibraryBystander(Bystander):

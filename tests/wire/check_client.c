@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -19,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "expect.h"
 #include "library.h"
 
 #undef ibv_reg_mr
@@ -38,20 +38,6 @@ static uint64_t skipped;
 static uint32_t message_size = 4096, registrations, forks_prepared;
 static bool registration_fails, memory_fails;
 static uint64_t connect_takes;		/* milliseconds */
-
-static void expect(bool condition, const char *format, ...)
-{
-	va_list args;
-
-	if (condition)
-		return;
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	printf(" (%s)\n", nfsrdma_message());
-	fflush(stdout);
-	_exit(1);
-}
 
 /* --- memory, which the library has from here --- */
 

@@ -24,6 +24,7 @@ from testbed.node import modelled
 from testbed.node.memory import slabs
 from testbed.node.mounts import HERE, drop_caches, mounted
 from testbed.node.programs import call, until
+from testbed.programs import place_compiled
 from testbed.remote import on
 
 VERBS = Path(__file__).with_name("card_verbs")
@@ -90,14 +91,10 @@ def test_a_recoverable_card_survives_refused_requests(verbs: Lab) -> None:
 
 
 @pytest.fixture(scope="module")
-def races(cards: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+def races(cards: Lab) -> Lab:
     """The lab with card_races in the node."""
-    program = tmp_path_factory.mktemp("races") / "card_races"
-    folder = module_source.find_card().folder
-    argv = ("gcc", "-O2", "-Wall", "-pthread", f"-I{folder}", "-o", program, RACES)
-    subprocess.run(argv, check=True)
-    cards.run("client", "tee", "/run/card_races", stdin=program.read_bytes())
-    cards.run("client", "chmod", "+x", "/run/card_races")
+    words = (f"-I{module_source.find_card().folder}", "-pthread", "-Wno-unused-parameter")
+    place_compiled(cards, "client", RACES, "/run/card_races", *words)
     return cards
 
 

@@ -20,15 +20,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <sys/wait.h>
 
-#include <nfsrdma.h>
+#include "../../wire/expect.h"
 
 #define BLOCK		65536
 #define BATCH		16
@@ -38,19 +34,6 @@
 static uint8_t room[BATCH * BLOCK], wanted[BLOCK];
 static struct nfsrdma_session *session;
 static const char *target;
-
-static void expect(int condition, const char *format, ...)
-{
-	va_list args;
-
-	if (condition)
-		return;
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	printf(": %s\n", nfsrdma_message());
-	exit(1);
-}
 
 static void ready(void)
 {

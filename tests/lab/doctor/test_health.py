@@ -22,12 +22,12 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.dashboard import until
 from testbed.exports import DISK, disk_export
 from testbed.kerberos import kerberos
 from testbed.labs import ModulePair
 from testbed.node import channel
 from testbed.node.ftrace import calls
+from testbed.node.programs import until
 from testbed.remote import RemoteError, Running, on
 
 pytestmark = pytest.mark.nightly
@@ -197,12 +197,12 @@ class Client:
             by_mount = {finding["mount"]: finding for finding in reversed(old)}
             return [by_mount[mount] for mount in mounts] if by_mount.keys() == {*mounts} else None
 
-        hung: list[dict[str, Any]] = until(late, f"an old RPC on {mounts}", 60)
+        hung: list[dict[str, Any]] = until(f"an old RPC on {mounts}", late, 60, 0.5)
         return hung
 
     def recovers(self) -> None:
         """Check until all is well."""
-        until(lambda: self.check()["exit_status"] == 0, "no RPC is late", 120)
+        until("no RPC is late", lambda: self.check()["exit_status"] == 0, 120, 0.5)
 
     def access(self, command: str) -> None:
         """Start a command that accesses a mount, and do not wait for it."""

@@ -151,7 +151,7 @@ def hold(source: str, options: str) -> Held:
                 is_held = any("WRITE" in rpc["name"] for rpc in pending["rpcs"])
                 return (status, events) if is_held else None
 
-            status, events = until("a WRITE", waiting, LIMIT, pause=0.2) or ({}, [])
+            status, events = until("a WRITE", waiting, LIMIT, pause=0.2)
             call("nfsrdma", "collect", "--output", BUNDLE)
             text = call(*NOBODY, "nfsrdma", "server", "status")
             top = call("nfsrdma", "top", "--batch", "--no-probes", "--count", "2")

@@ -16,9 +16,10 @@ from lab.live.prometheus import Query, running
 from lab.live.terminal import use_top
 
 from testbed.browser import Browser, opened
-from testbed.dashboard import MOUNT, Scene, scene, until
+from testbed.dashboard import MOUNT, Scene, scene
 from testbed.faults import AGAIN, LINK_DOWN
 from testbed.labs import THEIRS, ModulePair
+from testbed.node.programs import until
 from testbed.programs import prometheus
 
 MONITORING = Path(__file__).parents[3] / "playbooks/monitoring"
@@ -44,7 +45,7 @@ def test_a_browser_shows_what_fio_measures(watched: Scene, browser: Browser) -> 
     with watched.load(5) as account:
         job = account()["read"]
     last = watched.now()
-    until(lambda: browser.state("frames.at(-1).time") > last + 1, "the frame after the load")
+    until("a later frame", lambda: browser.state("frames.at(-1).time") > last + 1, 300, 0.5)
     rate = browser.shown(since) / (job["runtime"] / 1000)
     assert rate == pytest.approx(job["bw_bytes"], rel=0.02)
     row = browser.text("#mounts tbody")
@@ -59,10 +60,10 @@ def test_a_link_that_goes_down_is_an_event_of_the_next_two_intervals(
     # a busy host may take longer than an interval to begin the command
     down = float(watched.lab.run("client", "sh", "-ec", f"{LINK_DOWN}date +%s.%N").stdout)
     try:
-        (event,) = until(lambda: events(browser, "link down", since), "link down")
+        (event,) = until("link down", lambda: events(browser, "link down", since), 300, 0.5)
     finally:
         watched.lab.run("client", "ip", "link", "set", "eth1", "up")
-    until(lambda: events(browser, "link up", since), "link up")
+    until("link up", lambda: events(browser, "link up", since), 300, 0.5)
     assert event["where"] == "rxe0/1"
     after = [
         t
@@ -83,18 +84,18 @@ def test_an_unplugged_cable_under_load_is_reported_as_soon(
 ) -> None:
     since = watched.now()
     with watched.load(20) as account:
-        until(lambda: browser.shown(since) > 0, "reads before")
+        until("reads before", lambda: browser.shown(since) > 0, 300, 0.5)
         since = watched.now()
         with unplugged(watched):
-            (event,) = until(lambda: events(browser, "link down", since), "link down")
-        until(lambda: events(browser, "link up", since), "link up")
+            (event,) = until("link down", lambda: events(browser, "link down", since), 300, 0.5)
+        until("link up", lambda: events(browser, "link up", since), 300, 0.5)
         # a datagram that left meanwhile ended the device's queue pair for connections
         watched.lab.run("client", "sh", "-ec", AGAIN)
         assert account()["error"] == 0
     again = watched.now()
     with watched.load(5) as account:
         account()
-    until(lambda: browser.shown(again) > 0, "reads after")
+    until("reads after", lambda: browser.shown(again) > 0, 300, 0.5)
     assert event["where"] == "rxe0/1"
     after = [
         t
@@ -124,16 +125,16 @@ def events(browser: Browser, kind: str, since: float) -> list[dict[str, Any]]:
 def test_a_restart_of_the_server_is_reported_and_survived(watched: Scene, browser: Browser) -> None:
     since = watched.now()
     with watched.load(40) as account:
-        until(lambda: browser.shown(since) > 0, "reads before")
+        until("reads before", lambda: browser.shown(since) > 0, 300, 0.5)
         watched.lab.run("server", "systemctl", "restart", "nfs-server", timeout=300)
         assert account()["error"] == 0
     # an event is on the page when the sampler has read it
-    until(lambda: events(browser, "disconnect", since), "the disconnect")
-    until(lambda: events(browser, "connect", since), "the connection after it")
+    until("the disconnect", lambda: events(browser, "disconnect", since), 300, 0.5)
+    until("the connection after it", lambda: events(browser, "connect", since), 300, 0.5)
     again = watched.now()
     with watched.load(5) as account:
         account()
-    until(lambda: browser.shown(again) > 0, "reads after")
+    until("reads after", lambda: browser.shown(again) > 0, 300, 0.5)
     assert browser.text("#link") == "live"
 
 
@@ -142,7 +143,7 @@ def test_the_browser_logged_no_errors(watched: Scene, browser: Browser) -> None:
     browser.page.emulate_media(color_scheme="dark")
     browser.page.set_viewport_size({"width": 390, "height": 844})
     frames = browser.state("frames.length")
-    until(lambda: browser.state("frames.length") > frames + 1, "frames on a phone, in the dark")
+    until("frames on a phone", lambda: browser.state("frames.length") > frames + 1, 300, 0.5)
     wide = browser.page.locator("body").bounding_box()["width"]
     assert wide <= 390
     assert browser.said == []
@@ -156,7 +157,7 @@ def test_probes_and_mountstats_count_the_same_rpcs(watched: Scene) -> None:
     with watched.load(5) as account:
         job = account()
     ended = watched.now()
-    until(lambda: watched.past()["frames"][-1]["time"] > ended + 1, "the last frame")
+    until("the last frame", lambda: watched.past()["frames"][-1]["time"] > ended + 1, 300, 0.5)
     frames = watched.past()["frames"]
     mine = [f["subjects"].get(f"mount:{MOUNT}", {}) for f in frames if f["time"] > since]
     rpcs, probed = (sum(each.get(key, 0) for each in mine) for key in ("rpcs", "probed"))
@@ -176,13 +177,14 @@ def test_a_real_prometheus_scrapes_it(watched: Scene, tmp_path: Path) -> None:
         subprocess.run((tool, *argv), cwd=MONITORING, check=True, capture_output=True)
     with scraped(watched, tmp_path) as query, watched.load(5) as account:
         account()
-        until(lambda: query(f'nfsrdma_mount_read_bytes_total{{mount="{MOUNT}"}} > 0'), "a scrape")
+        reads = f'nfsrdma_mount_read_bytes_total{{mount="{MOUNT}"}} > 0'
+        until("a scrape", lambda: query(reads), 300, 0.5)
         # only the dashboard has probes, and Prometheus may scrape it after the exporter
-        until(lambda: query("nfsrdma_rpc_duration_seconds_count > 0"), "a scrape of the dashboard")
+        until("the durations", lambda: query("nfsrdma_rpc_duration_seconds_count > 0"), 300, 0.5)
         assert query("histogram_quantile(0.9, sum by (le) (nfsrdma_rpc_duration_seconds_bucket))")
-        until(lambda: len(query('up{job="nfsrdma"} == 1')) == 2, "a scrape of each")
+        until("a scrape of each", lambda: len(query('up{job="nfsrdma"} == 1')) == 2, 300, 0.5)
         by_exporter = f'nfsrdma_mount_read_bytes_total{{instance="{watched.exporter}"}} > 0'
-        until(lambda: query(by_exporter), "a scrape of the exporter")
+        until("a scrape of the exporter", lambda: query(by_exporter), 300, 0.5)
         dashboards(query)
 
 
@@ -190,7 +192,7 @@ def test_prometheus_sees_a_shared_connection_once(watched: Scene, tmp_path: Path
     """NFSv4 mounts of a server share its connection: sums and alerts count it once."""
     with second_mount(watched), scraped(watched, tmp_path) as query:
         users = "count by (instance, xprt) (nfsrdma_mount_xprt_info)"
-        until(lambda: sorted(counts(query(users))) == ["2", "2"], "both mounts, of both exporters")
+        until("two mounts each", lambda: sorted(counts(query(users))) == ["2", "2"], 300, 0.5)
         assert counts(query("count by (instance) (nfsrdma_xprt_connected == 1)")) == ["1", "1"]
         assert counts(query("count by (instance) (nfsrdma_xprt_info)")) == ["1", "1"]
         sends = "nfsrdma_xprt_sends_total and on (instance, xprt) nfsrdma_mount_xprt_info"

@@ -13,7 +13,7 @@ from unit.live.snapshots_made import mount, snapshot, xprt
 from nfsrdma_tools.live.snapshot import Credits
 from nfsrdma_tools.live.snapshot_json import Recorder
 from testbed.browser import Browser, opened
-from testbed.dashboard import until
+from testbed.node.programs import until
 
 # ten minutes: the page shows tables only while snapshots arrive
 SNAPSHOTS = 1200
@@ -58,7 +58,7 @@ def test_cards_of_one_row_have_one_height(page: Browser, width: int) -> None:
     page.page.set_viewport_size({"width": width, "height": 900})
     expected = {1500: 3, 900: 4, 390: 8}[width]
     # the charts are drawn again a moment later
-    cards = until(lambda: laid_out(page, expected), f"{expected} rows of one height each", 30)
+    cards = until(f"{expected} rows of one height each", lambda: laid_out(page, expected), 30, 0.5)
     assert len(cards) == 8
     assert min(plot for _, _, plot in cards) >= 100
 

@@ -13,7 +13,7 @@ import bcrypt
 import pytest
 from lab.live.prometheus import running
 
-from testbed.dashboard import until
+from testbed.node.programs import until
 
 PASSWORD = "correct horse"  # noqa: S105
 CONFIG = """
@@ -72,7 +72,9 @@ def test_prometheus_scrapes_with_tls_certificate_and_password(folder: Path) -> N
         config = CONFIG.format(password=PASSWORD, target=target)
         (folder / "prometheus.yml").write_text(config)
         with running(folder) as query:
-            until(lambda: query("up == 1"), "a scrape")
+            until("a scrape", lambda: query("up == 1"), 300, 0.5)
             assert query("nfsrdma_build_info")[0]["value"][1] == "1"
-            until(lambda: query("rate(nfsrdma_cpu_busy_seconds_total[10s]) > 0"), "CPU time")
+            until(
+                "CPU time", lambda: query("rate(nfsrdma_cpu_busy_seconds_total[10s]) > 0"), 300, 0.5
+            )
             assert not query("count({__name__=~'nfsrdma_port_.*'})")

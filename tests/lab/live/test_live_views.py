@@ -11,7 +11,8 @@ from lab.live.terminal import use_top
 
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.dashboard import MOUNT, Scene, fetched, scene, until
+from testbed.dashboard import MOUNT, Scene, fetched, scene
+from testbed.node.programs import until
 from testbed.scrapes import scrape
 
 # its sysfs does not list connections, and probe sets are missing whose events identify less
@@ -60,7 +61,7 @@ def test_an_exporter_attaches_to_modules_loaded_after_its_start() -> None:
     with Lab(LabConfig(f"test-live-later-{os.getpid()}", extras=True)) as lab:
         lab.run("client", "sh", "-ec", UNLOAD)
         without = 'nfsrdma_missing{what="sunrpc:rpc_request"} 1.0'
-        until(lambda: without in scrape(lab), "the probes of a kernel without sunrpc")
+        until("the probes of a kernel without sunrpc", lambda: without in scrape(lab), 300, 0.5)
         lab.run("client", "sh", "-ec", LOAD)
         counted = 'nfsrdma_rpc_duration_seconds_count{mount="/mnt/later",op="GETATTR"'
 
@@ -68,9 +69,9 @@ def test_an_exporter_attaches_to_modules_loaded_after_its_start() -> None:
             lab.run("client", "ls", "/mnt/later")
             return counted in scrape(lab)
 
-        until(looks, "RPCs counted by probes")
+        until("RPCs counted by probes", looks, 300, 0.5)
         # all trace events and functions
-        until(lambda: "nfsrdma_missing{" not in scrape(lab), "all probes")
+        until("all probes", lambda: "nfsrdma_missing{" not in scrape(lab), 300, 0.5)
         assert "Traceback" not in lab.run("client", "sh", "-ec", LEAVE).stdout
 
 
@@ -80,7 +81,7 @@ def shows(watched: Scene, transport: str) -> None:
     with watched.load(5) as account:
         job = account()["read"]
     ended = watched.now()
-    until(lambda: watched.past()["frames"][-1]["time"] > ended + 1, "the last frame")
+    until("the last frame", lambda: watched.past()["frames"][-1]["time"] > ended + 1, 300, 0.5)
     old = watched.lab.config.kernel == OLD
     dashboard_shows(watched, since, job, old)
     sets = re.findall(r'^nfsrdma_missing{what="probe set (\w+)"}', watched.metrics().decode(), re.M)
@@ -157,7 +158,7 @@ def test_the_example_of_a_unit_runs_an_exporter_that_requires_the_token(solo: La
     solo.run("client", "sh", "-ec", START_UNIT, stdin=UNIT.read_bytes())
     token = solo.run("client", *TOKEN).stdout.strip()
     try:
-        until(lambda: "nfsrdma_build_info{" in scrape(solo, token), "the exporter of the unit")
+        until("the exporter", lambda: "nfsrdma_build_info{" in scrape(solo, token), 300, 0.5)
         assert "nfsrdma_build_info" not in scrape(solo)
     finally:
         result = solo.run("client", "sh", "-ec", END_UNIT).stdout

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.matrix.measure import cell
 from nfsrdma_tools.lab.lab import Lab
 from testbed.faults import FAULTS
+from testbed.interoperation import cell
 from testbed.kernel_events import recorded
 from testbed.labs import OURS, THEIRS, WHOSE, ModulePair, lent
 from testbed.mounts import HERE, LIMIT, connections, mounted, set_parameters

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from nfsrdma_tools.lab.lab import Lab
+from testbed.node.files import read_from_server
 from testbed.node.mounts import connections, counters, mounted
 from testbed.node.programs import call, until
 from testbed.remote import on
@@ -66,9 +67,7 @@ def list_for_ever(folder: Path) -> None:
 def read_until(done: Event, path: Path, noise: bytes) -> None:
     """Read a file from the server, again and again; each byte is right."""
     while not done.is_set():
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            assert file.read() == noise
+        assert read_from_server(path) == noise
 
 
 def settle() -> dict[str, int]:

@@ -22,7 +22,7 @@ from testbed.faults import FAULTS, silence
 from testbed.kernel_events import recorded, stacks
 from testbed.mounts import HERE, LIMIT, connections, mounted
 from testbed.node import mounts
-from testbed.node.files import opened
+from testbed.node.files import opened, read_from_server
 from testbed.node.programs import hung, until
 from testbed.remote import on
 
@@ -177,9 +177,7 @@ def work_over_tcp(folder: Path, stop: Event, rounds: Queue[int]) -> None:
     path, done = folder / "beside", 0
     while not stop.is_set():
         path.write_bytes(str(done).encode())
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            assert file.read() == str(done).encode()
+        assert read_from_server(path) == str(done).encode()
         done += 1
     path.unlink()
     rounds.put(done)

@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.optimistic.exports import SLOW, drop_from_cache, nfsd_waits, slow_disk
+from lab.optimistic.exports import SLOW, nfsd_waits, slow_disk
 
+from testbed.node.files import drop_from_cache
 from testbed.node.grants import (
     ACROSS,
     BLOCK,

@@ -136,8 +136,3 @@ def slow_disk() -> Iterator[Callable[[int], None]]:
 def nfsd_waits() -> bool:
     """Whether a thread of nfsd waits for a disk."""
     return "D" in call("ps", "-C", "nfsd", "-o", "state=", check=False)
-
-
-def drop_from_cache(path: Path) -> None:
-    with path.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -36,6 +36,7 @@ from testbed.node.grants import (
 from testbed.node.memory import meminfo
 from testbed.node.mounts import HERE, SERVER, counters
 from testbed.node.programs import call
+from testbed.programs import place_compiled
 from testbed.remote import on
 
 PROGRAM = Path(__file__).with_name("staleness.c")
@@ -178,8 +179,7 @@ def stale(
     if users:
         place_program(lab, "client", PROGRAM, "/run/staleness", "-DUSER_LEVEL", "-pthread")
     else:
-        build = "cat > /run/staleness.c && gcc -O2 -pthread -o /run/staleness /run/staleness.c"
-        lab.run("client", "sh", "-ec", build, stdin=PROGRAM.read_bytes())
+        place_compiled(lab, "client", PROGRAM, "/run/staleness", "-pthread")
     run = run_program.at(timeout=seconds + 900)
     for _ in range(3):
         result = run(lab, int(seconds), seed, folder, rest, faults, writer, users)

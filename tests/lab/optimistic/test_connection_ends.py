@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from lab.optimistic.exports import SLOW, drop_from_cache, make_huge, nfsd_waits, slow_disk
+from lab.optimistic.exports import SLOW, make_huge, nfsd_waits, slow_disk
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.labs import OURS, cards_lab, choose, counts_listeners, serve
 from testbed.node import mounts
+from testbed.node.files import drop_from_cache
 from testbed.node.grants import (
     BLOCK,
     CARDS,

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.dashboard import until
 from testbed.module_data import fio
 from testbed.mounts import HERE, connections, mounted, nothing_lost, set_parameters
+from testbed.node.programs import until
 from testbed.peers import cached_server, trick_server
 from testbed.personalities import VERSIONS, agreed, hostile_files
 from testbed.remote import on
@@ -73,7 +73,7 @@ def test_the_probes_and_top_count_hits_and_misses(lab: Lab) -> None:
         def counted() -> dict[str, int]:
             return sums(lab, "client", "reused", "registered", mount=HERE)
 
-        until(lambda: counted()["reused"] >= 63, "as many hits as there were")
+        until("as many hits as there were", lambda: counted()["reused"] >= 63, 300, 0.5)
         assert counted() == {"reused": 63, "registered": 1}
         mapped = [row["mapped_bytes"] for row in said(lab, "client") if row["mount"] == HERE]
         assert mapped[-1] == BLOCK

@@ -14,8 +14,8 @@ from nfsrdma_tools.host.nfs import personality
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.sweep.store import Trial
 from nfsrdma_tools.undo import journal
-from testbed.dashboard import until
 from testbed.node import channel
+from testbed.node.programs import until
 from testbed.personalities import counted, in_effect
 from testbed.remote import RemoteError, on
 from testbed.tracing import sums, tracing
@@ -221,7 +221,7 @@ def read_until_granted(lab: Lab) -> None:
         sh(lab, READ)
         return reads(lab) > 0
 
-    until(granted, "the first optimistic read")
+    until("the first optimistic read", granted, 300, 0.5)
 
 
 def test_optimistic_reads_are_mounted_and_shown(optimistic: Lab) -> None:
@@ -254,7 +254,7 @@ def test_probes_count_optimistic_reads_of_a_mount(optimistic: Lab) -> None:
             return sums(optimistic, "client", name, mount=HERE, procedure="READ")[name]
 
         # dd reads at the end of the file, too, which goes by RPC
-        until(lambda: count("rpcs") >= 257, "as many READs as there were")
+        until("as many READs as there were", lambda: count("rpcs") >= 257, 300, 0.5)
         assert count("replies_optimistic") == done
         assert count("optimistic_bytes") == done * 4096
         assert count("calls_inline") == 257 - done
@@ -270,7 +270,7 @@ def test_probes_count_grants_and_revocations(optimistic: Lab) -> None:
         def count(name: str) -> int:
             return sums(optimistic, "client", name, procedure="GRANT")[name]
 
-        until(lambda: count("revoked_opened") > 0, "a revocation")
+        until("a revocation", lambda: count("revoked_opened") > 0, 300, 0.5)
         assert count("grants") == count("revoked_opened") + count("revoked_replaced") == 1
         assert count("granted_bytes") == 1 << 20
 

@@ -16,9 +16,9 @@ from wire.rdma5666 import RDMA_MSGP
 from wire.rpcrdma import Header, Read, Segment
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.dashboard import until
 from testbed.module_data import around, carried
 from testbed.mounts import HERE, connections, mounted, set_parameters
+from testbed.node.programs import until
 from testbed.peers import rpc
 from testbed.peers.padded_client import CREDITS, Client, write_call
 from testbed.peers.peer import GoneError
@@ -122,7 +122,7 @@ dd if={HERE}/probed of=/dev/null bs=8k count=7 iflag=direct status=none
         def probed(procedure: str) -> dict[str, int]:
             return sums(lab, "client", *PROBED, mount=HERE, procedure=procedure)
 
-        until(lambda: probed("READ")["rpcs"] >= 7, "as many READs as were done")
+        until("as many READs as were done", lambda: probed("READ")["rpcs"] >= 7, 300, 0.5)
         reads, writes = probed("READ"), probed("WRITE")
         lab.run("client", "rm", f"{HERE}/probed")
     assert reads == dict(zip(PROBED, (7, 7, 0, 7, 0, 0), strict=True))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import pytest
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.dashboard import until
 from testbed.hostile import SEED, finished
 from testbed.killed_tasks import killed
 from testbed.labs import OURS, THEIRS, serve
@@ -27,6 +26,7 @@ from testbed.mounts import (
     set_to,
 )
 from testbed.node import modelled
+from testbed.node.programs import until
 from testbed.peers import (
     cached_server,
     messages,
@@ -124,7 +124,7 @@ rm /run/{name}
         return counted(lab, "nfsrdma", personality.counter) > [0]
 
     # a lane, or the connection of optimistic reads, may not be there when the first read is
-    until(counts, f"the first use of {personality}")
+    until(f"the first use of {personality}", counts, 300, 0.5)
 
 
 # --- data ---
@@ -367,7 +367,7 @@ def test_the_module_unloads_after_use(lab: Lab, requested: Personality) -> None:
         lab.run("server", "rm", "/export/unload")
     nothing_left(lab)
     lab.run("server", "systemctl", "stop", "nfs-server")
-    until(lambda: unused(lab), "a module that is not in use", seconds=60)
+    until("a module that is not in use", lambda: unused(lab), 60, 0.5)
     serve(lab, "server", THEIRS)
     lab.run("client", "sh", "-c", "! test -e /sys/module/nfsrdma")
     serve(lab, "server", OURS)

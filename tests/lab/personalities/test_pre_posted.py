@@ -18,12 +18,12 @@ from typing import NamedTuple
 import pytest
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed.dashboard import until
 from testbed.faults import RESTARTED
 from testbed.hostile import SEED, damageable, finished, serving
 from testbed.mounts import nothing_lost, set_parameters
-from testbed.node import mounts, programs
+from testbed.node import mounts
 from testbed.node.files import opened
+from testbed.node.programs import call, until
 from testbed.peers import lane_client, lane_server
 from testbed.personalities import agreed, nothing_left
 from testbed.remote import on
@@ -87,7 +87,7 @@ def read_all_sizes(options: str) -> Reads:
         path = folder / "kinds"
         assert {read(path, size) for size in (MIB, 1 << 16, 12288, MIB)} == {wanted}
         assert hashlib.sha256(path.read_bytes()).hexdigest() == wanted
-        lines = programs.call("nfsrdma", "module", "status").splitlines()
+        lines = call("nfsrdma", "module", "status").splitlines()
         status = [line for line in lines if line.startswith(("server ", "transport "))]
         return Reads(mounts.counters(), mounts.connections(), status)
 
@@ -121,7 +121,7 @@ def test_the_probe_and_status_tell_of_lanes(cards: Lab) -> None:
         def lanes(event: str) -> int:
             return sums(cards, "client", "times", what=event)["times"]
 
-        until(lambda: lanes("lane end") >= 2, "as many lanes ended as there were")
+        until("as many lanes ended as there were", lambda: lanes("lane end") >= 2, 300, 0.5)
         assert (lanes("lane"), lanes("lane end")) == (2, 2)
         granted = [row["granted"] for row in said(cards, "client") if row["what"] == "credits"]
     # lanes, which have one credit each, do not hide those of their transport
@@ -194,7 +194,7 @@ def kill_readers(options: str, seconds: float) -> None:
                     time.sleep(chance.uniform(0, 0.05))
                     child.kill()
                 # the mount is busy and stays, but its RPCs end
-                programs.call("umount", "-f", folder, check=False)
+                call("umount", "-f", folder, check=False)
                 killed += 1
         assert killed > 0
         # a signal does not end the RPCs of a READ, but a forced unmount does:
@@ -228,7 +228,7 @@ def restart_server(options: str, times: int) -> None:
         with readers(folder / "restart", MIB) as results:
             for _ in range(times):
                 time.sleep(2)
-                programs.call("sh", "-c", RESTARTED.script)
+                call("sh", "-c", RESTARTED.script)
             time.sleep(2)
         assert {*results, read(folder / "restart")} == {wanted}
 
@@ -278,15 +278,13 @@ def wait_for_lane(file: int, room: mmap.mmap, block: int) -> None:
         os.preadv(file, [room], block * BLOCK)
         return mounts.counters()["lane_calls"] > before
 
-    programs.until("a READ on a lane", used, SOON, 0.1)
+    until("a READ on a lane", used, SOON, 0.1)
 
 
 def ended_since(before: int, seconds: float) -> int:
     """Number of lanes that ended since; a worker ends them."""
     with suppress(TimeoutError):
-        programs.until(
-            "the end of a lane", lambda: mounts.counters()["lanes_ended"] > before, seconds, 0.05
-        )
+        until("the end of a lane", lambda: mounts.counters()["lanes_ended"] > before, seconds, 0.05)
     return mounts.counters()["lanes_ended"] - before
 
 

@@ -15,7 +15,6 @@ from wire.rdma2003 import RDMA_DONE
 from wire.rpcrdma import RDMA_NOMSG, Header, Read, Segment
 
 from nfsrdma_tools.lab.lab import Lab
-from testbed import dashboard
 from testbed.kernel_events import recorded
 from testbed.mounts import HERE, mounted, set_parameters
 from testbed.node.grants import totals
@@ -82,7 +81,7 @@ def test_the_probe_counts_replies_that_the_client_reads(lab: Lab) -> None:
             sums = {name: sum(row[name] for row in rows) for name in names}
             return sums | {"dones_outstanding": rows[-1]["dones_outstanding"] if rows else 0}
 
-        dashboard.until(lambda: counted()["dones"] >= 64, "as many RDMA_DONEs as READs")
+        until("as many RDMA_DONEs as READs", lambda: counted()["dones"] >= 64, 300, 0.5)
         counts = counted()
     lab.run("server", "rm", "/export/probed")
     assert counts == {"exposures": 64, "exposed_bytes": 4 << 20, "dones": 64, "done_timeouts": 0,
@@ -127,8 +126,8 @@ def test_a_slow_invalidation_ends_the_connection(lab: Lab, timeout: int) -> None
             with recorded(lab, "server", events) as lines:
                 words = (f"if={HERE}/slow", "of=/dev/null", "bs=64k", "count=1", "iflag=direct")
                 lab.run("client", "dd", *words, timeout=LIMIT)
-                dashboard.until(
-                    lambda: counted(lab, "nfsrdma", "disconnects") == [1], "a disconnect"
+                until(
+                    "a disconnect", lambda: counted(lab, "nfsrdma", "disconnects") == [1], 300, 0.5
                 )
         finally:
             lab.run("server", "tee", delay, stdin=b"0")

@@ -16,6 +16,7 @@ import pytest
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.probes import probe_sets
 from nfsrdma_tools.probes.session import Session, session
+from testbed.node.files import read_from_server
 from testbed.node.mounts import HERE, mounted
 from testbed.node.programs import call, until
 from testbed.remote import on
@@ -31,10 +32,7 @@ def work(number: int, stop: Event, rounds: "SynchronizedArray[int]") -> None:
     while not stop.is_set():
         data = hashlib.sha256(b"%d" % turn).digest() * (SIZE // 32)
         path.write_bytes(data)
-        fd = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
-        assert path.read_bytes() == data
+        assert read_from_server(path) == data
         turn += 1
         rounds[number] = turn
     path.unlink()

@@ -11,6 +11,7 @@ from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.probes import maps, probe_sets, program
 from nfsrdma_tools.probes.maps import lost
+from testbed.node.files import read_from_server
 from testbed.node.mounts import mounted
 from testbed.node.programs import settled, until
 from testbed.remote import on
@@ -32,9 +33,7 @@ def work(where: Path, number: int) -> None:
     (own / "l").readlink()
     (own / "h").hardlink_to(own / "b")
     os.mkfifo(own / "f")
-    with (own / "b").open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        file.read()
+    read_from_server(own / "b")
     for path in own.iterdir():
         path.unlink()
     own.rmdir()

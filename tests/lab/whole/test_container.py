@@ -17,7 +17,7 @@ import yaml
 from nfsrdma_tools import __version__
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.dashboard import until
+from testbed.node.programs import until
 from testbed.scrapes import scrape
 
 pytestmark = pytest.mark.nightly
@@ -134,7 +134,7 @@ def test_health_finds_a_server_that_is_cut_off(node: Lab) -> None:
                 (row,) = (row for row in report["findings"] if row["mount"] == VOLUME)
                 return row if row["status"] == "critical" else None
 
-            finding = until(critical, "a critical finding")
+            finding = until("a critical finding", critical, 300, 0.5)
         finally:
             node.run("server", "nft", "delete", "table", "inet", "cut")
         assert finding["age_seconds"] >= LIMIT
@@ -143,7 +143,7 @@ def test_health_finds_a_server_that_is_cut_off(node: Lab) -> None:
         assert (volume["namespace"], volume["pod"], volume["pod_uid"], volume["name"]) == (
             "shop", "web-0", POD, "data",
         )  # fmt: skip
-        until(lambda: health(node, HOST, words)["exit_status"] == 0, "the server's return")
+        until("the server", lambda: health(node, HOST, words)["exit_status"] == 0, 300, 0.5)
     finally:
         sh(node, f"until umount {VOLUME}; do sleep 0.2; done; rm -r /var/log/pods/shop_*")
 
@@ -208,7 +208,7 @@ def exporter(node: Lab) -> Iterator[dict[str, Any]]:
             names = "\n".join(metrics(node))
             return 'nfsrdma_mount_info{mount="/mnt"' in names and MISSING not in names
 
-        until(attached, "all probes", 600)
+        until("all probes", attached, 600, 0.5)
         (container,) = json.loads(sh(node, "podman inspect nfsrdma-exporter-pod-exporter"))
         yield container
     finally:
@@ -225,7 +225,7 @@ def test_the_manifest_counts_what_mountstats_counts_without_privileges(
     before, counted = reads(node), samples.get(READ_COUNT, 0)
     sh(node, READS)
     assert reads(node) - before == 5
-    until(lambda: metrics(node).get(READ_COUNT, 0) >= counted + 5, "the five READs")
+    until("the five READs", lambda: metrics(node).get(READ_COUNT, 0) >= counted + 5, 300, 0.5)
     assert metrics(node)[READ_COUNT] == counted + 5
     assert not exporter["HostConfig"]["Privileged"]
     assert set(exporter["EffectiveCaps"]) == {f"CAP_{name}" for name in NAMED}

@@ -11,10 +11,11 @@ import pytest
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.browser import opened
-from testbed.dashboard import MOUNT, scene, until
+from testbed.dashboard import MOUNT, scene
 from testbed.hostile import attacked
 from testbed.module_data import carried
 from testbed.mounts import HERE, mounted
+from testbed.node.programs import until
 from testbed.peers.calls import CASES
 from testbed.tracing import SAID, tracing
 
@@ -44,9 +45,9 @@ def test_probe_counts_each_read(both_ours: Lab) -> None:
     with mounted(both_ours, f"vers=3,rsize={READ_SIZE}"), tracing(both_ours, "client", "chunks"):
         both_ours.run("client", "sh", "-ec", READ_DIRECT)
         # one more interval would show what was counted twice
-        until(lambda: counted(both_ours)["rpcs"] >= READS, "as many READs as were done")
+        until("as many READs as were done", lambda: counted(both_ours)["rpcs"] >= READS, 300, 0.5)
         intervals = said(both_ours)
-        until(lambda: len(said(both_ours)) > len(intervals), "another interval")
+        until("another interval", lambda: len(said(both_ours)) > len(intervals), 300, 0.5)
         counts = counted(both_ours)
     both_ours.run("server", "rm", "/export/counted")
     assert counts == {"rpcs": READS, "replies_write": READS, "write_bytes": READS * READ_SIZE}
@@ -70,7 +71,7 @@ def test_dashboard_in_a_browser_shows_what_fio_reads(both_ours: Lab) -> None:
         with watched.load(5) as account:
             job = account()["read"]
         last = watched.now()
-        until(lambda: browser.state("frames.at(-1).time") > last + 1, "the frame after the load")
+        until("a later frame", lambda: browser.state("frames.at(-1).time") > last + 1, 300, 0.5)
         assert browser.shown(since) == pytest.approx(job["io_bytes"], rel=0.02)
         row = browser.text("#mounts tbody")
         assert MOUNT in row

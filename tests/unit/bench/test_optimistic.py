@@ -79,7 +79,7 @@ def test_the_reader_gets_as_many_words_as_it_reads() -> None:
     for part in optimistic.parts():
         for cell in part.cells:
             asked = optimistic.request(part, cell)
-            for argv in (*asked["warm"], *asked["short"], *asked["long"]):
+            for argv in (*asked.warm, *asked.short, *asked.long, *asked.then):
                 program, kind, *words = argv
                 if program.endswith("optimistic_reader"):
                     assert len(words) == {"random": 6, "files": 5}[kind]

@@ -46,7 +46,7 @@ def fill(store: Store, number: int = 0) -> None:
     for part in papers.parts():
         for at, name in enumerate(part.curves):
             for each in part.cells:
-                measured = result(each["record"] / 4096 + 10 * at + 200 * (part.name == "far"))
+                measured = result(each.record / 4096 + 10 * at + 200 * (part.name == "far"))
                 events = {"events": EVENTS}
                 kept = events if part.what == "trace" else measured
                 store.put(part.name, name, each, kept, number)
@@ -61,9 +61,9 @@ def test_cells_read_whole_records_and_pages() -> None:
     for part in papers.parts():
         assert len({str(each) for each in part.cells}) == len(part.cells)
         for each in part.cells:
-            assert each["record"] % 4096 == 0
-            assert each["total"] >= each["depth"] * each["record"]
-            assert 0 <= each["copy"] <= each["record"]
+            assert each.record % 4096 == 0
+            assert each.total >= each.depth * each.record
+            assert 0 <= each.copy <= each.record
 
 
 def test_all_cells_of_one_module_follow_each_other(store: Store) -> None:
@@ -102,10 +102,10 @@ def test_cells_that_differ_have_files_that_differ(store: Store) -> None:
         assert len(paths) == len(part.curves) * len(part.cells)
 
 
-def test_a_request_names_the_personality() -> None:
+def test_a_client_has_the_personality() -> None:
     part = papers.parts()[0]
-    assert '"personality": "cached"' in Job(part, CURVES["cached"], 0, part.cells).request
-    assert '"transport": "tcp"' in Job(part, CURVES[OLD], 0, part.cells).request
+    assert Job(part, CURVES["cached"], 0, part.cells).client.personality == "cached"
+    assert Job(part, CURVES[OLD], 0, part.cells).client.transport == "tcp"
 
 
 def test_the_card_is_no_end_and_shared_time_is_divided() -> None:
@@ -130,7 +130,7 @@ def test_ratios_are_those_of_both_ends(store: Store) -> None:
     for name, ms in ((OLD, 4.0), (papers.KERNELS, 1.0)):
         for each in part.cells:
             # whichever share the samples give the client
-            sides = {"client": each["record"], "server": 1 << 20, "neither": 0, "card": 0}
+            sides = {"client": each.record, "server": 1 << 20, "neither": 0, "card": 0}
             store.put("direct", name, each, {"ms": ms, "sides": sides})
     assert {y for _, y in papers_page.ratios(store, papers.KERNELS)} == {0.25}
 
@@ -152,5 +152,5 @@ def test_the_papers_values() -> None:
 def test_round_trips_are_what_a_longer_wire_adds(store: Store) -> None:
     fill(store)
     assert papers_page.trips(store, "read-read") == pytest.approx(1.0)
-    reads = papers.DEEP["total"] / papers.DEEP["record"]
+    reads = papers.DEEP.total / papers.DEEP.record
     assert papers_page.dones(store, "read-read") == pytest.approx(1 / reads)

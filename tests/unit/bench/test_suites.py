@@ -3,17 +3,17 @@
 
 import subprocess
 import tomllib
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.suites import batches
 from bench.suites import formats as suite
 from bench.suites import measure as suites
 from bench.suites import page as suites_page
-from bench.suites import suites_node
+from bench.suites.batches import Ended
 from bench.suites.build import version
 from bench.suites.formats import (
     FAILED,
@@ -23,6 +23,7 @@ from bench.suites.formats import (
     SKIPPED,
     SLOW,
     SUITES,
+    Verdict,
     outcome,
     outcomes,
 )
@@ -32,12 +33,15 @@ from nfsrdma_tools.personalities import PERSONALITIES
 TESTS = ("chmod/00", "chmod/01", "link/00")
 
 
-def ended(output: str, status: int | None = 0, *, stuck: bool = False) -> dict[str, Any]:
-    return {"output": output, "status": status, "seconds": 1.5, "stuck": stuck}
+def ended(
+    output: str, status: int | None = 0, *, stuck: bool = False, tests: str = "a test"
+) -> Ended:
+    return Ended(tests.split(), output, 1.5, status, stuck)
 
 
 def result(verdict: str = PASSED, *lines: str) -> dict[str, Any]:
-    return {"outcome": verdict, "lines": list(lines), "seconds": 1.0}
+    """As a store has it."""
+    return Verdict(verdict, list(lines), 1.0)._asdict()
 
 
 @pytest.fixture
@@ -55,7 +59,7 @@ def fill(store: Store, number: int = 0, **others: dict[str, Any]) -> None:
                 other = others.get(transport.name.replace(" ", "_").replace("-", "_"))
                 good = not other or test != "chmod/01"
                 put = result() if good else other
-                store.put(vers, transport.name, {"test": test}, put or {}, number)
+                store.put(vers, transport.name, test, put or {}, number)
 
 
 def test_every_personality_is_a_transport_and_tcp_is_the_first() -> None:
@@ -69,8 +73,7 @@ def test_every_personality_is_a_transport_and_tcp_is_the_first() -> None:
 
 def judged(name: str, output: str, status: int | None = 0, *, stuck: bool = False) -> Any:
     """The outcome, and what the suite said of it."""
-    found = outcome(SUITES[name], ended(output, status, stuck=stuck))
-    return found["outcome"], found["lines"]
+    return outcome(SUITES[name], ended(output, status, stuck=stuck))[:2]
 
 
 EIO = "1..2\nok 1\nnot ok 2 - tried 'open pjdfstest_00ff12 x', expected 0, got EIO\n"
@@ -125,19 +128,18 @@ generic/014        [240 s]
 
 def batch(
     name: str, tests: str, output: str, status: int | None = 0, *, stuck: bool = False
-) -> dict[str, dict[str, Any]]:
-    answer = ended(output, status, stuck=stuck) | {"tests": tests.split()}
-    return dict(outcomes(SUITES[name], answer))
+) -> dict[str, Verdict]:
+    return dict(outcomes(SUITES[name], ended(output, status, stuck=stuck, tests=tests)))
 
 
 def test_fstests_is_judged_by_what_check_prints_of_each_test() -> None:
     names = "generic/001 generic/003 generic/013 generic/014"
     verdicts = batch("fstests", names, CHECK + "Ran: generic/001 ...\nFailed 2 of 3 tests\n", 1)
     assert verdicts == {
-        "generic/001": {"outcome": PASSED, "lines": [], "seconds": 7},
-        "generic/003": {"outcome": SKIPPED, "lines": ["atime related mount options"], "seconds": 2},
-        "generic/013": {"outcome": FAILED, "lines": ["-Silence", "+fsstress: EIO"], "seconds": 3},
-        "generic/014": {"outcome": SLOW, "lines": ["no result after 240 s"], "seconds": 240},
+        "generic/001": (PASSED, [], 7),
+        "generic/003": (SKIPPED, ["atime related mount options"], 2),
+        "generic/013": (FAILED, ["-Silence", "+fsstress: EIO"], 3),
+        "generic/014": (SLOW, ["no result after 240 s"], 240),
     }
 
 
@@ -146,13 +148,13 @@ def test_the_last_test_that_began_has_the_end_of_the_batch() -> None:
     names = "generic/001 generic/002 generic/003"
     for status, stuck, expected in ((None, False, SLOW), (None, True, HUNG), (1, False, FAILED)):
         verdicts = batch("fstests", names, output, status, stuck=stuck)
-        found = {test: f["outcome"] for test, f in verdicts.items()}
+        found = {test: f.outcome for test, f in verdicts.items()}
         assert found == {"generic/001": PASSED, "generic/002": expected}
 
 
 def test_a_batch_without_a_test_that_began_is_a_failure_of_the_first() -> None:
     verdicts = batch("fstests", "generic/001 generic/002", "check: no TEST_DEV\n", 1)
-    assert {test: f["outcome"] for test, f in verdicts.items()} == {"generic/001": FAILED}
+    assert {test: f.outcome for test, f in verdicts.items()} == {"generic/001": FAILED}
 
 
 NFSTEST = """
@@ -175,15 +177,15 @@ NFSTEST = """
 
 def test_nfstest_fails_with_an_assertion_or_without_an_end() -> None:
     verdicts = batch("nfstest", "posix/chdir posix/chmod posix/link posix/read", NFSTEST, 1)
-    assert verdicts["posix/chdir"] == {"outcome": PASSED, "lines": [], "seconds": 0.0}
-    assert verdicts["posix/chmod"] == {"outcome": FAILED, "lines": ["mode is N"], "seconds": 62.5}
-    assert verdicts["posix/link"]["lines"] == ["status 1", "PASS: link - works"]
+    assert verdicts["posix/chdir"] == (PASSED, [], 0.0)
+    assert verdicts["posix/chmod"] == (FAILED, ["mode is N"], 62.5)
+    assert verdicts["posix/link"].lines == ["status 1", "PASS: link - works"]
     assert "posix/read" not in verdicts
 
 
 def test_nfstest_without_an_assertion_fails() -> None:
     verdicts = batch("nfstest", "posix/chdir", "Traceback\n", 1)
-    assert verdicts["posix/chdir"]["lines"] == ["status 1", "Traceback"]
+    assert verdicts["posix/chdir"].lines == ["status 1", "Traceback"]
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -209,50 +211,40 @@ def started(script: str, output: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(("bash", "-c", script), stdout=file, start_new_session=True)
 
 
-@pytest.fixture
-def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Set the limit of a test, in seconds."""
-    monkeypatch.setattr(suites_node, "POLL", 0.1)
-    return lambda seconds: monkeypatch.setattr(suites_node, "ASKED", {"limit": seconds})
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "POLL", 0.1)
 
 
-def test_the_limit_ends_all_processes_of_a_test(
-    tmp_path: Path, limit: Callable[[float], None]
-) -> None:
-    limit(0.5)
+def test_the_limit_ends_all_processes_of_a_test(tmp_path: Path) -> None:
     # a group of its own, as that of timeout(1)
     process = started("set -m; sleep 600 & wait", tmp_path / "output")
-    assert suites_node.wait(process, None) == (None, False)
-    assert suites_node.session(process.pid) == []
+    assert batches.wait(process, 0.5, None) == (None, False)
+    assert batches.session(process.pid) == []
 
 
-def test_a_test_that_ends_has_its_status(tmp_path: Path, limit: Callable[[float], None]) -> None:
-    limit(60)
-    assert suites_node.wait(started("exit 3", tmp_path / "output"), None) == (3, False)
+def test_a_test_that_ends_has_its_status(tmp_path: Path) -> None:
+    assert batches.wait(started("exit 3", tmp_path / "output"), 60, None) == (3, False)
 
 
-def test_the_limit_of_a_batch_begins_anew_with_each_output(
-    tmp_path: Path, limit: Callable[[float], None]
-) -> None:
-    limit(2)
+def test_the_limit_of_a_batch_begins_anew_with_each_output(tmp_path: Path) -> None:
     script = "for n in 1 2 3 4 5; do sleep 0.6; echo; done"
     for name, expected in (("one", None), ("several", 0)):
         process = started(script, tmp_path / name)
         with (tmp_path / name).open() as file:
             several = file.fileno() if name == "several" else None
-            assert suites_node.wait(process, several) == (expected, False)
+            assert batches.wait(process, 2, several) == (expected, False)
 
 
 def test_a_process_that_does_not_end_is_stuck(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Callable[[float], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit(0.1)
-    monkeypatch.setattr(suites_node, "DEATH", 0.5)
+    monkeypatch.setattr(batches, "DEATH", 0.5)
     process = started("sleep 600", tmp_path / "output")
     with monkeypatch.context() as unkillable:
         unkillable.setattr("os.kill", lambda _pid, _signal: None)
-        assert suites_node.wait(process, None) == (None, True)
-    assert suites_node.killed(process)
+        assert batches.wait(process, 0.1, None) == (None, True)
+    assert batches.killed(process)
 
 
 # --- which tests there are ---
@@ -346,7 +338,7 @@ def test_the_first_round_has_all_tests_over_all_transports_by_module(store: Stor
 
 
 def test_an_interrupted_run_continues(store: Store) -> None:
-    store.put("3", "rdma", {"test": "chmod/01"}, result())
+    store.put("3", "rdma", "chmod/01", result())
     (job,) = (j for j in jobs(store, TESTS, ["rdma"]) if j.vers == "3")
     assert job.tests == ["chmod/00", "link/00"]
 
@@ -377,12 +369,12 @@ def test_failures_are_compared_without_their_numbers(store: Store) -> None:
 
 
 def test_a_test_that_is_skipped_over_tcp_runs_over_nothing_else(store: Store) -> None:
-    store.put("3", "tcp", {"test": "chmod/01"}, result(SKIPPED, "no xattr"))
+    store.put("3", "tcp", "chmod/01", result(SKIPPED, "no xattr"))
     tests = {(j.transport.name, j.vers): j.tests for j in jobs(store, TESTS, ["tcp", "rdma"])}
     assert tests["rdma", "3"] == ["chmod/00", "link/00"]
     assert tests["rdma", "4.2"] == tests["tcp", "4.2"] == [*TESTS]
     assert tests["tcp", "3"] == ["chmod/00", "link/00"]
-    store.put("3", "rdma", {"test": "chmod/00"}, result())
+    store.put("3", "rdma", "chmod/00", result())
     rows = suites_page.numbers(store, TESTS)
     assert rows[1] == ("3", "rdma", 1, 0, 0, 0, 0, 0, 1)
 
@@ -442,14 +434,14 @@ def test_the_numbers_count_outcomes_differences_and_missing_results(store: Store
 
 
 def test_transports_without_results_have_no_row(store: Store) -> None:
-    store.put("3", "tcp", {"test": "chmod/00"}, result())
+    store.put("3", "tcp", "chmod/00", result())
     assert [row[:2] for row in suites_page.numbers(store, TESTS)] == [("3", "tcp")]
 
 
 def test_results_over_tcp_alone_show_no_agreement(store: Store) -> None:
-    store.put("3", "tcp", {"test": "chmod/00"}, result())
+    store.put("3", "tcp", "chmod/00", result())
     assert "No test ran over RDMA yet." in suites_page.lines(store, "pjdfstest", TESTS)
-    store.put("3", "rdma", {"test": "chmod/00"}, result())
+    store.put("3", "rdma", "chmod/00", result())
     assert "No test ran over RDMA yet." not in suites_page.lines(store, "pjdfstest", TESTS)
 
 

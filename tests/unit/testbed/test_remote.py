@@ -86,6 +86,12 @@ class Facts:
     pairs: list[Pair] = dataclasses.field(default_factory=list)
 
 
+class Kind(NamedTuple):
+    """Its field has the name of a kind of packed values."""
+
+    record: int
+
+
 BASE = 40
 OFFSET = BASE + 2
 COUNTS = {"calls": 0}
@@ -222,7 +228,7 @@ def starts_a_child() -> None:
         None, True, -1, 2**70, 1.5, "", '\udc80\x00\u2028 \N{PILE OF POO} {"result": 1}\n',
         b"\xff\n",
         Path("/a b"), [1, [2]], (1, (2, [3])), {}, {"record": 1}, {1: "a", ("b", 2): b"c"},
-        {"path": "/"}, Pair(1, "x"), Facts("é", [Pair(2, "y")]),
+        {"path": "/"}, Pair(1, "x"), Facts("é", [Pair(2, "y")]), Kind(1),
     ),
     ids=repr,
 )  # fmt: skip

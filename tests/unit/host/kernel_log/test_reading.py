@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.explain.logs import KINDS, block
 from nfsrdma_tools.host.kernel_log import meanings, reports
 from nfsrdma_tools.host.kernel_log import records as kernel_records
 from nfsrdma_tools.host.kernel_log.completion_dumps import DumpReader
@@ -38,6 +37,7 @@ from nfsrdma_tools.host.kernel_log.meanings import (
 from nfsrdma_tools.host.kernel_log.messages import MESSAGES
 from nfsrdma_tools.host.kernel_log.records import Record
 from nfsrdma_tools.host.kernel_log.reports import KernelReport, ReportReader
+from testbed.kernel_logs import KINDS, block
 
 ROOT = Path(__file__).parents[4]
 LOGS = [

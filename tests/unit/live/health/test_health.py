@@ -44,6 +44,7 @@ from nfsrdma_tools.live.health.verdicts import (
 )
 from nfsrdma_tools.live.health.volumes import Volume, volume_of
 from nfsrdma_tools.lock import holder, try_file_lock
+from testbed.node.programs import until
 
 ROOT = Path(__file__).parents[4]
 UID = "0f5c4a52-8d1e-4c1b-9a63-1e2d3c4b5a69"
@@ -1110,14 +1111,6 @@ def test_observe_that_waits_in_the_kernel_does_not_stop_the_command(
     assert output.startswith("NFS UNKNOWN: the files of the kernel could not be read within 1 s")
 
 
-def until(true: Callable[[], object]) -> None:
-    """Wait until something is true."""
-    limit = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
-
-
 WAITING = """
 import signal
 from nfsrdma_tools.cli.main import main
@@ -1131,13 +1124,13 @@ def test_a_check_ends_with_a_command_that_is_killed(host: Host) -> None:
     command = [sys.executable, "-c", WAITING, "health", *host.words, "--timeout", "600"]
     lock = host.root / "state/health.lock"
     with subprocess.Popen(command, cwd=ROOT) as process:
-        until(lambda: holder(lock))
+        until("a holder of the lock", lambda: holder(lock))
         child = holder(lock)
         assert child != process.pid
         process.kill()
     # a zombie where nothing waits for it
     stat = Path(f"/proc/{child}/stat")
-    until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX")
+    until("its end", lambda: not stat.exists() or stat.read_text().rpartition(") ")[2][0] in "ZX")
     with try_file_lock(lock) as taken:
         assert taken
 

@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.web.access import COOKIE, Access, is_loopback, new_token, read_token
 from nfsrdma_tools.live.web.broadcast import Hub
 from nfsrdma_tools.live.web.server import Address, Patient, WebServer, application, parse_address
+from testbed.node.programs import until
 
 TOKEN = "a-word-that-is-long-enough"  # noqa: S105
 FILES = ("/", "/app.js", "/charts.js", "/dom.js", "/heat.js", "/icon.svg", "/reasons.js",
@@ -124,14 +125,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch, stopped: list[Site]) -> Iterator[Site
     yield running
     running.stop()
     stopped.append(running)
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if true():
-            return
-        time.sleep(0.05)
-    raise AssertionError("timeout")
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -290,10 +283,10 @@ def test_an_exporter_serves_metrics_only() -> None:
 
 def test_closed_browsers_leave_no_listeners(site: Site) -> None:
     clients = [site.listen() for _ in range(20)]
-    until(lambda: site.hub.listening == 20)
+    until("20 listeners", lambda: site.hub.listening == 20)
     for client in clients:
         client.close()
-    until(lambda: site.hub.listening == 0)
+    until("no listener", lambda: site.hub.listening == 0)
 
 
 def test_the_number_of_listeners_is_limited() -> None:
@@ -390,8 +383,8 @@ def test_a_client_that_does_not_read_is_disconnected(hasty: Site) -> None:
             time.sleep(0.02)
             if hasty.hub.listening == 1:
                 break
-        until(lambda: hasty.hub.listening == 1)
-        until(lambda: len(hasty.web.clients) == 1)
+        until("a listener", lambda: hasty.hub.listening == 1)
+        until("one client", lambda: len(hasty.web.clients) == 1)
     stuck.close()
 
 
@@ -399,11 +392,11 @@ def test_the_number_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Patient, "most", 5)
     with contextlib.closing(Site()) as small:
         clients = [small.open() for _ in range(30)]
-        until(lambda: len(small.web.clients) <= 5)
+        until("five clients", lambda: len(small.web.clients) <= 5)
         for client in clients:
             client.close()
         # also those that the server had not accepted yet
-        until(lambda: small.answers("/past"))
+        until("an answer", lambda: small.answers("/past"))
 
 
 def test_only_loopback_addresses_are_loopback() -> None:

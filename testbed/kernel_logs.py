@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["KINDS", "block"]
 
-_RECORDS = Path(__file__).parents[2] / "tests" / "unit" / "kernel_records"
+_RECORDS = Path(__file__).parents[1] / "tests" / "unit" / "kernel_records"
 _BLOCK = 1 << 16
 
 _QUIET = (
