@@ -161,8 +161,9 @@ def _build(name: str, base: image.Image, plain: Kernel, folder: Path) -> None:
         draft_of(folder) as out,
         tempfile.TemporaryDirectory(dir=out.parent) as work,
     ):
-        argv = ("unshare", "-m", "sh", _RECIPE / "build.sh", base.disk, work, out, *_parts(name))
-        done = run(*argv, env=_environment(of_kernel(name)), timeout=_HOURS * 3600, check=False)
+        argv = ("unshare", "-m", "sh", _RECIPE / "build.sh", base.disk, work, out)
+        env = _environment(of_kernel(name))
+        done = run(*argv, *_parts(name), env=env, timeout=_HOURS * 3600, check=False)
         if done.returncode:
             log = cache_dir() / "kernel-build.log"
             log.write_text(f"{done.stdout}\n{done.stderr}")

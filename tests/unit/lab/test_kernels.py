@@ -45,8 +45,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
     def run(*argv: object, **_: object) -> Result:
         seen.append(tuple(map(str, argv)))
-        _, out = folders(argv)
-        (out / "version").write_text("6.12.1-debug\n")
+        (folders(argv)[1] / "version").write_text("6.12.1-debug\n")
         return Result(seen[-1], "", "", 0)
 
     monkeypatch.setattr(kernels, "run", run)
