@@ -79,8 +79,8 @@ class Kernel:
 def find(name: str) -> Kernel:
     """The kernel of a series or flavour; UserError if it is not built."""
     # the name of one that is built has the release of Debian's
-    debians = _debians(name) if name in BUILT else name
-    if not (_folder(debians).is_dir() and _folder(name).is_dir()):
+    stock = _stock(name) if name in BUILT else name
+    if not (_folder(stock).is_dir() and _folder(name).is_dir()):
         minutes = "about 15 minutes" if name in BUILT else "half a minute"
         hint = f"run: nfsrdma lab build --kernel {name} ({minutes})"
         raise UserError(f"the kernel {name} is not built", hint)
@@ -98,7 +98,7 @@ def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
         raise UsageError(f"unknown kernel {name!r}", f"the kernels are {known}")
     if name in BUILT:
         # built with the image's compiler, which is Debian's, and booted by Debian's busybox
-        base, plain = image.build(step=step), build(_debians(name), step)
+        base, plain = image.build(step=step), build(_stock(name), step)
     kernels = cache_dir() / "kernels"
     kernels.mkdir(exist_ok=True)
     folder = _folder(name)
@@ -120,11 +120,11 @@ def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
 def present() -> set[str]:
     """The names of the folders of the current recipes."""
     known = (*KERNELS, *CHECKING, *FOREIGN)
-    names = (n for n in known if n not in BUILT or _folder(_debians(n)).is_dir())
+    names = (n for n in known if n not in BUILT or _folder(_stock(n)).is_dir())
     return {_folder(name).name for name in names}
 
 
-def _debians(name: str) -> str:
+def _stock(name: str) -> str:
     """Debian's kernel of the series and architecture of one that is built."""
     return FOREIGN[0] if name in FOREIGN else KERNELS[0]
 
@@ -142,7 +142,7 @@ def _digest(name: str) -> str:
     parts = [path.read_bytes() for path in (Path(debian_kernel.__file__), debian_kernel.INIT)]
     if name in BUILT:
         # the source has the version of Debian's kernel, if the archive still has it
-        parts = [find(_debians(name)).release.encode(), of_kernel(name).defaults.encode()]
+        parts = [find(_stock(name)).release.encode(), of_kernel(name).defaults.encode()]
         files = (*_SCRIPTS, *(f"{part}.config" for part in _parts(name)))
         parts += [(_RECIPE / file).read_bytes() for file in files]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()

@@ -341,7 +341,7 @@ def default(parameter: str) -> int:
     return int(found((KMOD / "params.c").read_text(), rf"NFR_NUMBER\({parameter}, \d+").split()[-1])
 
 
-@pytest.mark.parametrize(("shift", "mib"), zip(SHIFTS, (4, 6, 24), strict=True))
+@pytest.mark.parametrize(("shift", "mib"), list(zip(SHIFTS, (4, 6, 24), strict=True)))
 def test_padded_receives_of_a_connection_need_that_much_server_memory(
     of: Callable[[int], Module], shift: int, mib: int
 ) -> None:

@@ -102,9 +102,9 @@ def test_one_that_debian_lacks_starts_as_debians_of_its_architecture(
     busybox: list[Path] = []
     monkeypatch.setattr(debian_kernel, "make_initrd", lambda _, file, __: busybox.append(file))
     before = {name: kernels.build(name).folder for name in BUILT}
-    debians = {name: kernels.find(FOREIGN[0] if "arm64" in name else "6.12") for name in BUILT}
-    assert busybox == [debians[name].folder / "busybox" for name in BUILT]
-    (debians[BUILT[-1]].folder / "version").write_text("6.12.2+deb13-arm64\n")
+    stock = {name: kernels.find(FOREIGN[0] if "arm64" in name else "6.12") for name in BUILT}
+    assert busybox == [stock[name].folder / "busybox" for name in BUILT]
+    (stock[BUILT[-1]].folder / "version").write_text("6.12.2+deb13-arm64\n")
     after = {name: kernels.build(name).folder for name in BUILT}
     assert [name for name in BUILT if before[name] != after[name]] == [BUILT[-1]]
 
