@@ -32,8 +32,8 @@ def build(
         str,
         option(
             "VERSION",
-            "6.12, 6.1, 7.2 or 5.10; 6.12-arm64 or 6.12-arm64-16k; debug (KASAN, lockdep) or "
-            "kcsan, which take 15 minutes.",
+            "6.12, 6.1, 7.2 or 5.10; 6.12-arm64 or 6.12-arm64-16k; debug (KASAN, lockdep), kcsan "
+            "or 6.12-arm64-64k, which take 15 minutes.",
         ),
     ] = "6.12",
     extras: Annotated[
@@ -70,7 +70,8 @@ def up(
         str,
         option(
             "VERSION",
-            "6.12, 6.1, 7.2, 5.10, 6.12-arm64, 6.12-arm64-16k; debug or kcsan once built.",
+            "6.12, 6.1, 7.2, 5.10, 6.12-arm64, 6.12-arm64-16k; debug, kcsan or 6.12-arm64-64k "
+            "once built.",
         ),
     ] = "6.12",
     clock: Annotated[

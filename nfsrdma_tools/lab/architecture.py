@@ -32,6 +32,8 @@ class Architecture:
     """What precedes the names of cross compiler and linker; "": the image has its own."""
     make: str
     """The kernel's name, ARCH."""
+    defaults: str
+    """The kernel's make target for the configuration that those of kernel_recipe change."""
 
 
 AMD64 = Architecture(
@@ -46,6 +48,7 @@ AMD64 = Architecture(
     console="ttyS0",
     compiler="",
     make="x86_64",
+    defaults="x86_64_defconfig",
 )
 ARM64 = Architecture(
     debian="arm64",
@@ -59,6 +62,8 @@ ARM64 = Architecture(
     console="ttyAMA0",
     compiler="aarch64-linux-gnu-",
     make="arm64",
+    # arm64's defconfig has drivers for all boards
+    defaults="alldefconfig",
 )
 
 

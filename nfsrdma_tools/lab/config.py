@@ -9,15 +9,26 @@ from typing import Any
 
 from nfsrdma_tools.errors import UsageError
 
-__all__ = ["CHECKING", "FOREIGN", "KERNELS", "MODULE_KERNELS", "LabConfig", "Link", "clock_name"]
+__all__ = [
+    "BUILT",
+    "CHECKING",
+    "FOREIGN",
+    "KERNELS",
+    "MODULE_KERNELS",
+    "LabConfig",
+    "Link",
+    "clock_name",
+]
 
 # our modules build for these, and the image has the compiler of their headers
 MODULE_KERNELS = ("6.12", "6.1", "7.2")
 KERNELS = (*MODULE_KERNELS, "5.10")
-# those of another architecture than the host's, with pages of 4 and 16 KiB
-FOREIGN = ("6.12-arm64", "6.12-arm64-16k")
-# kernels built from Debian's source (kernels.py), with KASAN and more, or with KCSAN
+# those of another architecture than the host's, with pages of 4, 16 and 64 KiB
+FOREIGN = ("6.12-arm64", "6.12-arm64-16k", "6.12-arm64-64k")
+# with KASAN and more, or with KCSAN
 CHECKING = ("debug", "kcsan")
+# compiled from Debian's source (kernels.py): Debian has no such kernels
+BUILT = (*CHECKING, "6.12-arm64-64k")
 _NICS = ("rxe", "siw", "card")
 _SHAPES = ("solo", "pair")
 _CLOCKS = ("wall", "instructions", "counted")

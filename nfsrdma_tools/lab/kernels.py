@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of labs, and the modules that this host compiles for them.
 
-Kernels are Debian's, and kernels with run-time checks, built on demand: Debian's source with KASAN,
-lockdep and more (``kernel_recipe``).  Each kernel is under <cache>/kernels, separate from the
-image: vmlinuz, initrd, and a disk with its modules and the headers to build more of them.  There
-are also the modules that Debian's packages do not have, each compiled once for each state of its
-source: ours, the modelled card, and soft-iWARP.
+Kernels are Debian's, and kernels built on demand from Debian's source (``kernel_recipe``): with
+run-time checks, as KASAN and lockdep, and for arm64 with pages of 64 KiB.  Each kernel is under
+<cache>/kernels, separate from the image: vmlinuz, initrd, and a disk with its modules and the
+headers to build more of them.  There are also the modules that Debian's packages do not have, each
+compiled once for each state of its source: ours, the modelled card, and soft-iWARP.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from nfsrdma_tools import module_source
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UsageError, UserError, one_line
 from nfsrdma_tools.lab import debian_kernel, image
-from nfsrdma_tools.lab.architecture import Architecture, of_kernel
-from nfsrdma_tools.lab.config import CHECKING, FOREIGN, KERNELS
+from nfsrdma_tools.lab.architecture import ARM64, Architecture, of_kernel
+from nfsrdma_tools.lab.config import BUILT, CHECKING, FOREIGN, KERNELS
 from nfsrdma_tools.lab.cross import compiler
 from nfsrdma_tools.lab.debian_packages import opened
 from nfsrdma_tools.lab.paths import cache_dir, draft_of, lock_of
@@ -33,7 +33,7 @@ from nfsrdma_tools.lock import file_lock
 __all__ = ["Kernel", "build", "compile_module", "find", "module", "present", "siw_module"]
 
 _RECIPE = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "kernel_recipe"))
-_PARTS = ("build.sh", "make.sh", "small.config", "lab.config", "check.config", "init")
+_SCRIPTS = ("build.sh", "make.sh", "init")
 _HOURS = 4
 _MODULE_SECONDS = 1800
 _GIB = 8
@@ -45,7 +45,7 @@ _KEPT = 8
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that machines boot: Debian's, or one with run-time checks."""
+    """A kernel that machines boot: Debian's, or one built from its source."""
 
     name: str
     folder: Path
@@ -78,32 +78,33 @@ class Kernel:
 
 def find(name: str) -> Kernel:
     """The kernel of a series or flavour; UserError if it is not built."""
-    folder = _folder(name)
-    if not folder.is_dir():
-        minutes = "about 15 minutes" if name in CHECKING else "half a minute"
+    # the name of one that is built has the release of Debian's
+    stock = _stock(name) if name in BUILT else name
+    if not (_folder(stock).is_dir() and _folder(name).is_dir()):
+        minutes = "about 15 minutes" if name in BUILT else "half a minute"
         hint = f"run: nfsrdma lab build --kernel {name} ({minutes})"
         raise UserError(f"the kernel {name} is not built", hint)
-    return Kernel(name, folder)
+    return Kernel(name, _folder(name))
 
 
 def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
     """Return a kernel, building it if it is missing.
 
     A rename makes the complete kernel visible: an interrupted build leaves no partial kernel.
-    Building a checking kernel needs root.
+    Building a kernel from source needs root.
     """
     if name not in KERNELS + CHECKING + FOREIGN:
         known = ", ".join(KERNELS + CHECKING + FOREIGN)
         raise UsageError(f"unknown kernel {name!r}", f"the kernels are {known}")
-    if name in CHECKING:
-        # built with the image's compiler, which is Debian's, and booted by its busybox
-        base, plain = image.build(step=step), build(KERNELS[0], step)
+    if name in BUILT:
+        # built with the image's compiler, which is Debian's, and booted by Debian's busybox
+        base, plain = image.build(step=step), build(_stock(name), step)
     kernels = cache_dir() / "kernels"
     kernels.mkdir(exist_ok=True)
     folder = _folder(name)
     with file_lock(lock_of(folder)):
         if not folder.is_dir():
-            if name in CHECKING:
+            if name in BUILT:
                 _check_build(kernels)
                 step(
                     f"building the kernel {name} from Debian's source (about 15 minutes on 2 cores)"
@@ -118,8 +119,19 @@ def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
 
 def present() -> set[str]:
     """The names of the folders of the current recipes."""
-    known = KERNELS + FOREIGN + (CHECKING if _folder(KERNELS[0]).is_dir() else ())
-    return {_folder(name).name for name in known}
+    known = (*KERNELS, *CHECKING, *FOREIGN)
+    names = (n for n in known if n not in BUILT or _folder(_stock(n)).is_dir())
+    return {_folder(name).name for name in names}
+
+
+def _stock(name: str) -> str:
+    """Debian's kernel of the series and architecture of one that is built."""
+    return FOREIGN[0] if name in FOREIGN else KERNELS[0]
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """The configuration files of a kernel that is built, without ``.config``."""
+    return ("small", "lab", "check", name) if name in CHECKING else ("lab", ARM64.make)
 
 
 def _folder(name: str) -> Path:
@@ -128,10 +140,11 @@ def _folder(name: str) -> Path:
 
 def _digest(name: str) -> str:
     parts = [path.read_bytes() for path in (Path(debian_kernel.__file__), debian_kernel.INIT)]
-    if name in CHECKING:
+    if name in BUILT:
         # the source has the version of Debian's kernel, if the archive still has it
-        parts = [find(KERNELS[0]).release.encode()]
-        parts += [(_RECIPE / part).read_bytes() for part in (*_PARTS, f"{name}.config")]
+        parts = [find(_stock(name)).release.encode(), of_kernel(name).defaults.encode()]
+        files = (*_SCRIPTS, *(f"{part}.config" for part in _parts(name)))
+        parts += [(_RECIPE / file).read_bytes() for file in files]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
@@ -148,8 +161,9 @@ def _build(name: str, base: image.Image, plain: Kernel, folder: Path) -> None:
         draft_of(folder) as out,
         tempfile.TemporaryDirectory(dir=out.parent) as work,
     ):
-        argv = ("unshare", "-m", "sh", _RECIPE / "build.sh", base.disk, name, work, out)
-        done = run(*argv, timeout=_HOURS * 3600, check=False)
+        argv = ("unshare", "-m", "sh", _RECIPE / "build.sh", base.disk, work, out)
+        env = _environment(of_kernel(name))
+        done = run(*argv, *_parts(name), env=env, timeout=_HOURS * 3600, check=False)
         if done.returncode:
             log = cache_dir() / "kernel-build.log"
             log.write_text(f"{done.stdout}\n{done.stderr}")
@@ -157,6 +171,17 @@ def _build(name: str, base: image.Image, plain: Kernel, folder: Path) -> None:
             raise UserError(f"building the kernel {name} failed: {reason}", f"see {log}")
         release = (out / "version").read_text().strip()
         debian_kernel.make_initrd(out / "initrd", plain.folder / "busybox", release)
+
+
+def _environment(architecture: Architecture) -> dict[str, str]:
+    """The variables of build.sh and make.sh."""
+    prefix = architecture.compiler
+    return {
+        "ARCH": architecture.make,
+        "DEFAULTS": architecture.defaults,
+        "CROSS_COMPILE": prefix,
+        "COMPILER": str(compiler(architecture)) if prefix else "",
+    }
 
 
 def module(

@@ -28,7 +28,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.identity import of_this_process, terminate
 from nfsrdma_tools.lab import client_library, image, kernels, paths, qemu
 from nfsrdma_tools.lab.architecture import AMD64, ARM64, of_kernel
-from nfsrdma_tools.lab.config import CHECKING, FOREIGN, MODULE_KERNELS, LabConfig
+from nfsrdma_tools.lab.config import BUILT, CHECKING, FOREIGN, MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.image import recipe_hash
 from nfsrdma_tools.lab.machine import SNAPSHOT, Hardware, Lan, Machine, restore_snapshot, warm_disk
@@ -72,9 +72,9 @@ class Prepared:
 def prepare(config: LabConfig, step: _Step = _silent) -> Prepared:
     """Make the parts of a lab that do not exist yet.
 
-    Raises UserError if a requested checking kernel is not built.
+    Raises UserError if a requested kernel is not built and Debian has none.
     """
-    if config.kernel in CHECKING:
+    if config.kernel in BUILT:
         kernels.find(config.kernel)
     architecture = of_kernel(config.kernel)
     qemu.fetch(step, architecture)

@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Run in an image's root: make.sh FLAVOUR builds Debian's linux-source with FLAVOUR.config and writes to /out
+# Run in an image's root: make.sh PART... builds Debian's linux-source with the architecture's defaults and each
+# PART.config, and writes to /out
 #   vmlinuz version config
 #   modules.img   a disk with usr/lib/modules/VERSION, the headers to build modules with too
+#   kbuild        the headers' programs for this host, if those of the disk are for another
+# ARCH, DEFAULTS (make's target) and CROSS_COMPILE are the kernel's, from the environment.
 set -eu
-flavour=$1
 series=6.12
 export DEBIAN_FRONTEND=noninteractive
 
@@ -30,21 +32,26 @@ apt download "linux-source-$series"
 dpkg-deb --fsys-tarfile linux-source-*.deb | tar -xO "./usr/src/linux-source-$series.tar.xz" | tar -xJ --strip-components=1
 rm linux-source-*.deb
 
-make -s x86_64_defconfig
-for part in small lab check "$flavour"; do cat "/recipe/$part.config"; done > asked
+make -s "$DEFAULTS"
+for part; do cat "/recipe/$part.config"; done > asked
 scripts/kconfig/merge_config.sh -m .config asked > merged || { cat merged; exit 1; }
 make -s olddefconfig
 dropped=$(missing < asked)
 test -z "$dropped" || { echo "not in effect: $dropped" >&2; exit 1; }
-make -s "-j$(nproc)" bzImage modules
+image=$(make -s image_name)
+make -s "-j$(nproc)" "${image##*/}" modules
 
 version=$(make -s kernelrelease)
-cp arch/x86/boot/bzImage /out/vmlinuz
+cp "$image" /out/vmlinuz
 cp .config /out/config
 make -s modules_install INSTALL_MOD_PATH=/installed/usr
 modules=/installed/usr/lib/modules/$version
 rm "$modules/build"
 make -s run-command KBUILD_RUN_COMMAND="scripts/package/install-extmod-build $modules/build"
+if test -n "$CROSS_COMPILE"; then
+	mkdir -p "/out/kbuild${modules#/installed}/build"
+	cp --parents scripts/basic/fixdep scripts/mod/modpost "/out/kbuild${modules#/installed}/build"
+fi
 truncate -s "$(($(du -sm "$modules" | cut -f1) * 5 / 4 + 32))M" /out/modules.img
 mke2fs -q -t ext4 -O ^has_journal -m 0 -L kernel -d /installed /out/modules.img
 echo "$version" > /out/version

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The toolkit on arm64, with pages of 4 and of 16 KiB, in one machine that is server and client."""
+"""The toolkit on arm64, with pages of 4, 16 and 64 KiB, in a machine that is server and client."""
 
 import json
 import os
@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from nfsrdma_tools.lab.config import FOREIGN, LabConfig
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab import kernels
+from nfsrdma_tools.lab.config import BUILT, FOREIGN, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.client_files import files
 from testbed.labs import OURS, THEIRS, serve
@@ -18,9 +20,9 @@ from testbed.probe_counts import DONE, by_procedure, count_alike
 
 pytestmark = pytest.mark.nightly
 
-PAGES = dict(zip(FOREIGN, (4096, 16384), strict=True))
+PAGES = dict(zip(FOREIGN, (4096, 16384, 65536), strict=True))
 # where data fills the pages of one of the kernels, and the messages of the transports
-SIZES = around(1, 1024, *PAGES.values(), 1 << 16, 1 << 20)
+SIZES = around(1, 1024, *PAGES.values(), 1 << 20)
 STORE = "/root/sweep.db"
 SWEEP = ("--vers", "3", "--file-size", "1M", "--runs", "1", "--exhaustive", "--no-probes")
 
@@ -31,6 +33,11 @@ def arm64(request: pytest.FixtureRequest) -> Iterator[Lab]:
     missing = [p for p in ("arch-test", "qemu-aarch64-static") if not shutil.which(p)]
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed; missed: {request.param}")
+    if request.param in BUILT:
+        try:
+            kernels.find(request.param)
+        except UserError as error:
+            pytest.skip(f"{error}: {error.hint}; missed: {request.param}")
     with Lab(LabConfig(name, kernel=request.param)) as lab:
         yield lab
 

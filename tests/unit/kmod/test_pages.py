@@ -31,6 +31,7 @@ INLINE = (1024, 4096, 8192, 16384, 65536)
 BEFORE = r"""
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef uint8_t u8;
@@ -49,7 +50,6 @@ typedef uint64_t u64;
 #define ilog2(n)		(31 - __builtin_clz(n))
 #define OTHERS			1
 #define NFR_LANE_SENDS		OTHERS
-#define NFR_BATCH		OTHERS
 #define NFR_SVC_LANE_SENDS	OTHERS
 #define NFR_SVC_NOTICE_RECVS	OTHERS
 #define NFR_SVC_NOTICE_SENDS	OTHERS
@@ -58,7 +58,12 @@ typedef uint64_t u64;
 #define nfr_conn_unfit(conn, why)	(-EOPNOTSUPP)
 #define nfr_conn_fit_queue(conn, chain)	0
 #define nfr_svc_notice_map(branch)	0
+#define nfr_params_server_pages()	(server_memory / PAGE_SIZE)
+#define atomic_add_return(n, counter)	(*(counter) += (n))
+#define atomic_sub(n, counter)	(*(counter) -= (n))
 
+static u32 server_memory, nfr_svc_padded_in_use;
+struct rdma_conn_param;
 struct ib_device_attr { u32 max_send_sge, max_recv_sge; int max_qp_rd_atom; };
 struct ib_device { struct ib_device_attr attrs; };
 struct nfr_private { bool extended; u32 capabilities; u64 token; };
@@ -71,7 +76,7 @@ struct nfr_conn {
 	struct ib_device *device;
 	struct nfr_private peer;
 	struct nfr_profile profile;
-	struct { u32 padded_max, inline_recv; } wanted;
+	struct { u32 padded_max, inline_recv, credits; } wanted;
 };
 struct nfr_branch { struct nfr_conn conn; u32 units; };
 struct nfr_link { struct nfr_conn conn; u32 padded; };
@@ -83,7 +88,7 @@ struct nfr_svc {
 	struct nfr_conn *conn;
 	struct pool *pool;
 	struct notices *notices;
-	struct { u32 most; } padding;
+	struct { u32 most, pages; } padding;
 	u32 lane_units, grant;
 };
 #define nfr_svc_lane_units(lane)	(&(lane)->lane_units)
@@ -92,6 +97,10 @@ struct nfr_svc {
 #define nfr_client_padded_most(link)	(&(link)->padded)
 """
 PARTS = {
+    "connection/connection.h": (
+        *(r"#define NFR_CALLBACK_CREDITS\t.*?$", r"#define NFR_BATCH\t.*?$"),
+        r"#define NFR_QUEUE_SPARE\t.*?$",
+    ),
     "personality.h": (
         *(r"#define NFR_PERSONALITY_LIST.*?[^\\]$", r"#define NFR_PERSONALITY_NUMBER.*?$"),
         *(r"enum nfr_personality \{.*?^\};$", r"static inline u32 nfr_personality_bit\(.*?^\}$"),
@@ -123,6 +132,7 @@ PARTS = {
     "server/personality/padded.c": (
         r"#define NFR_SVC_PADDED_SPARE\t.*?$",
         r"static int nfr_svc_padded_fit\(.*?^\}$",
+        r"static int nfr_svc_padded_agree\(.*?^\}$",
     ),
 }
 # each returns what the functions decided, or 0 if they refused
@@ -189,6 +199,16 @@ u32 padded_room(u32 padded_max, u32 inline_recv, u32 *room)
 	nfr_conn_recv_align(&conn);
 	*room = conn.profile.recv_data;
 	return nfr_padded_capability(conn.profile.recv_data);
+}
+
+u32 padded_charge(u32 padded_max, u32 inline_recv, u32 credits, u32 memory)
+{
+	struct nfr_conn conn = { .wanted = { padded_max, inline_recv, credits } };
+	struct nfr_svc svc = { .conn = &conn };
+
+	server_memory = memory;
+	nfr_svc_padded_in_use = 0;
+	return nfr_svc_padded_agree(&svc, NULL) ? 0 : svc.padding.pages;
 }
 
 u32 padded_call(u32 padded_max, u32 capabilities)
@@ -314,3 +334,25 @@ def test_padded_data_fits_into_the_pages_of_the_receiver(
             most = server.call("padded_reply", ours, offer, sges)
             assert most == min(ours, client_room, max(sges - HEAD - 1, 0) * server.page)
             assert not most or HEAD + server.pages(most) <= sges
+
+
+def default(parameter: str) -> int:
+    """The default of a number among the module's parameters."""
+    return int(found((KMOD / "params.c").read_text(), rf"NFR_NUMBER\({parameter}, \d+").split()[-1])
+
+
+@pytest.mark.parametrize(("shift", "mib"), list(zip(SHIFTS, (4, 6, 24), strict=True)))
+def test_padded_receives_of_a_connection_need_that_much_server_memory(
+    of: Callable[[int], Module], shift: int, mib: int
+) -> None:
+    """A receive has a page in front, and its data at least one: with large pages they are large."""
+    module = of(shift)
+    receives = [default(name) for name in ("padded_max", "inline_recv", "credits")]
+    assert module.call("padded_charge", *receives, (mib - 1) * MIB) == 0
+    pages = module.call("padded_charge", *receives, mib * MIB)
+    assert (mib - 1) * MIB < pages * module.page <= mib * MIB
+    # the page of contributors names the size of pages with which the default does not suffice
+    if mib > default("server_memory"):
+        text = (KMOD.parent / "docs" / "dev" / "module-internals.md").read_text()
+        named = re.findall(r"pages of (\d+) KiB, one .*? `server_memory` of (\d+)\.", text)
+        assert named == [(str(module.page >> 10), str(mib))]

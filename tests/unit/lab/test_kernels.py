@@ -3,6 +3,8 @@
 
 import contextlib
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab import debian_kernel, debian_packages, image, kernels, lab, paths
 from nfsrdma_tools.lab.architecture import of_kernel
-from nfsrdma_tools.lab.config import CHECKING, MODULE_KERNELS, LabConfig
+from nfsrdma_tools.lab.config import BUILT, CHECKING, FOREIGN, MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
 from nfsrdma_tools.lock import file_lock
@@ -43,15 +45,21 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
     def run(*argv: object, **_: object) -> Result:
         seen.append(tuple(map(str, argv)))
-        out = Path(seen[-1][-1])
-        (out / "version").write_text("6.12.1-debug\n")
+        (folders(argv)[1] / "version").write_text("6.12.1-debug\n")
         return Result(seen[-1], "", "", 0)
 
     monkeypatch.setattr(kernels, "run", run)
+    monkeypatch.setattr(kernels, "compiler", lambda _: "cross")
     monkeypatch.setattr(debian_kernel, "make_initrd", lambda *_: None)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(100 * GIB))
     return seen
+
+
+def folders(argv: tuple[object, ...]) -> tuple[Path, Path]:
+    """WORK and OUT of build.sh, whose other arguments follow."""
+    at = [Path(str(word)).name for word in argv].index("build.sh")
+    return Path(str(argv[at + 2])), Path(str(argv[at + 3]))
 
 
 class Usage:
@@ -77,16 +85,48 @@ def test_a_kernel_brings_its_initrd_and_its_modules_on_a_second_disk(
     assert second.startswith(f"file={kernel.folder}/modules.img,if=virtio,format=raw,readonly=on")
 
 
-def test_one_that_checks_itself_is_built_once_in_the_images_root(
-    base: Image, builds: list[tuple[str, ...]]
+@pytest.mark.parametrize("name", BUILT)
+def test_one_that_debian_lacks_is_built_once_in_the_images_root(
+    name: str, base: Image, builds: list[tuple[str, ...]]
 ) -> None:
-    kernels.build("debug")
-    kernels.build("debug")
+    kernels.build(name)
+    kernels.build(name)
     assert [words[:2] for words in builds] == [("unshare", "-m")]
     assert str(base.disk) in builds[0]
 
 
-@pytest.mark.parametrize("name", ("debug", "7.2"))
+def test_one_that_debian_lacks_starts_as_debians_of_its_architecture(
+    base: Image, builds: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its initrd has the busybox of that kernel, and its name the release."""
+    busybox: list[Path] = []
+    monkeypatch.setattr(debian_kernel, "make_initrd", lambda _, file, __: busybox.append(file))
+    before = {name: kernels.build(name).folder for name in BUILT}
+    stock = {name: kernels.find(FOREIGN[0] if "arm64" in name else "6.12") for name in BUILT}
+    assert busybox == [stock[name].folder / "busybox" for name in BUILT]
+    (stock[BUILT[-1]].folder / "version").write_text("6.12.2+deb13-arm64\n")
+    after = {name: kernels.build(name).folder for name in BUILT}
+    assert [name for name in BUILT if before[name] != after[name]] == [BUILT[-1]]
+
+
+@pytest.mark.parametrize("change", ("arm64.config", "lab.config", "make.sh", "defaults"))
+def test_a_kernel_is_built_again_if_its_configuration_changes(
+    change: str, base: Image, builds: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    recipe = tmp_path / "recipe"
+    shutil.copytree(kernels._RECIPE, recipe)
+    monkeypatch.setattr(kernels, "_RECIPE", recipe)
+    before = kernels.build("6.12-arm64-64k")
+    if change == "defaults":
+        other = replace(of_kernel("6.12-arm64-64k"), defaults="defconfig")
+        monkeypatch.setattr(kernels, "of_kernel", lambda _: other)
+    else:
+        (recipe / change).write_text("CONFIG_NFSD=y\n")
+    assert kernels.build("6.12-arm64-64k").folder != before.folder
+
+
+@pytest.mark.parametrize("name", ("debug", "7.2", "6.12-arm64-64k"))
 def test_one_that_is_not_built_is_said_to_be_so(name: str, base: Image) -> None:
     with pytest.raises(UserError, match=f"the kernel {name} is not built") as caught:
         argv(name)
@@ -165,7 +205,7 @@ def test_what_is_being_built_is_left_alone(
             before = sorted(cache_of_labs.rglob("*"))
             lab.clean()
             assert sorted(cache_of_labs.rglob("*")) == before
-            work, out = (Path(str(each)) for each in argv[-2:])
+            work, out = folders(argv)
             assert work.is_dir()
             (out / "version").write_text("6.12.1-debug\n")
             seen.append(before)
