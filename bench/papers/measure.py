@@ -30,16 +30,8 @@ from bench.cells import (
     own_work,
     with_progress,
 )
-from bench.papers.reads import (
-    FILE_SIZE,
-    LIBRARY_READER,
-    Cell,
-    Client,
-    Measured,
-    measured,
-    traced,
-    write_files,
-)
+from bench.papers import reads
+from bench.papers.reads import Cell
 from bench.sequential_reads.measure import OLD, TODAY
 from bench.solo import READERS, offloads, place_reader, sh
 from nfsrdma_tools.lab.config import LabConfig, Link
@@ -190,9 +182,10 @@ def time_of_client(result: CellResult) -> float:
 def prepare(lab: Lab) -> None:
     """Put the files to read and the readers into the node."""
     cells = [each for part in parts() for each in part.cells if each.way == "buffered"]
-    write_files(lab, sorted({FILE_SIZE, *(n * each.total for each in cells for n in (1, 3))}))
+    sizes = {reads.FILE_SIZE, *(n * each.total for each in cells for n in (1, 3))}
+    reads.write_files(lab, sorted(sizes))
     place_reader(lab, "papers_reader")
-    place_program(lab, "solo", READERS / "library_reader.c", LIBRARY_READER)
+    place_program(lab, "solo", READERS / "library_reader.c", reads.LIBRARY_READER)
 
 
 def switch(lab: Lab, module: str) -> None:
@@ -216,20 +209,20 @@ class Job:
         return f"{self.part.name}, {self.curve.name}, {len(self.cells)} cells, round {self.number}"
 
     @property
-    def client(self) -> Client:
+    def client(self) -> reads.Client:
         rate = Link.parse(self.part.link).rate
         wire = int(rate[:-4]) * {"g": 10**9, "m": 10**6}[rate[-4]]
-        return Client(self.curve.transport, self.curve.personality, self.curve.sets, wire)
+        return reads.Client(self.curve.transport, self.curve.personality, self.curve.sets, wire)
 
     def results(self, lab: Lab) -> list[CellResult]:
         """Measure the cells, as the store has them."""
         cells, part = list(self.cells), self.part
         if part.what == "trace":
-            return [{"events": events} for events in traced(lab, self.client, cells)]
-        return [stored(each) for each in measured(lab, self.client, cells, part.rate, part.samples)]
+            return [{"events": events} for events in reads.traced(lab, self.client, cells)]
+        return list(map(stored, reads.measured(lab, self.client, cells, part.rate, part.samples)))
 
 
-def stored(result: Measured) -> CellResult:
+def stored(result: reads.Measured) -> CellResult:
     """The result of a cell as the store has it."""
     fields = {name: value for name, value in result._asdict().items() if value is not None}
     counts, division = fields.pop("counts"), fields.pop("division", None)
