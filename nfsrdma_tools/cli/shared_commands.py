@@ -13,7 +13,7 @@ from typing import NamedTuple
 from nfsrdma_tools.cli.output import OutputError, print_json, refuse_terminal
 from nfsrdma_tools.errors import UsageError, UserError, printable
 
-__all__ = ["HealthOptions", "collect", "health", "host_name"]
+__all__ = ["HealthOptions", "collect", "health", "host_name", "write_new"]
 
 _UNKNOWN = 3
 
@@ -104,7 +104,7 @@ def collect(server: str, output: Path | None, anonymize: bool, as_json: bool) ->
         sys.stdout.buffer.write(bundle.archive())
         sys.stdout.flush()
     else:
-        _write(path, bundle.archive())
+        write_new(path, bundle.archive())
     left_out = [vars(entry) for entry in bundle.left_out]
     if as_json:
         count = len(bundle.files)
@@ -140,7 +140,7 @@ def _default(anonymous: bool) -> Path:
     return Path(f"nfsrdma-{host}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes) -> None:
     """Write a new file that only this user may read; UserError if that fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
