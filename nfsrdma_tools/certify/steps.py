@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -78,6 +78,10 @@ _CHOICES = "certify"
 
 class _CannotRunError(UserError):
     """A step cannot run here; that says nothing about the hardware."""
+
+
+class _TransferError(UserError):
+    """Files cannot be written or read."""
 
 
 class Began(NamedTuple):
@@ -261,23 +265,31 @@ class Certification:
         ways = {name: _way(name) for name in ("tcp", over)}
         counted: list[MountStats] = []
         done: dict[str, _Transfer] = {}
-        with self._files():
-            for name, way in ways.items():
-                with self._mounted(*way) as made:
-                    self._transfer("write", made, name)
-            for name, way in reversed(ways.items()):
-                with self._mounted(*way) as made:
-                    before = mountstats.read(made.directory)
-                    done[name] = self._transfer("read", made, *ways)
-                    counted.append(mountstats.difference(mountstats.read(made.directory), before))
+        error: UserError | None = None
+        try:
+            with self._files():
+                for name, way in ways.items():
+                    with self._mounted(*way) as made, _counting(made, counted):
+                        self._transfer("write", made, name)
+                for name, way in reversed(ways.items()):
+                    with self._mounted(*way) as made, _counting(made, counted):
+                        done[name] = self._transfer("read", made, *ways)
+        except _TransferError as fault:
+            error = fault
         figures = {
             name: float(sum(getattr(each, name) for each in done.values()))
             for name in ("files", "bytes", "wrong_files", "wrong_bytes")
         }
-        figures["reconnects"] = lost = sum(map(_reconnects, counted))
-        figures["retransmissions"] = float(
-            sum(o.transmissions - o.operations for s in counted for o in s.operations.values())
+        lost = sum(map(_reconnects, counted))
+        unsent = _counter(counted, "failed_marshal_count")
+        repeats = sum(
+            o.transmissions - o.operations for s in counted for o in s.operations.values()
         )
+        figures |= {"reconnects": lost, "unsent": unsent, "retransmissions": float(repeats)}
+        if error:
+            found = f"{error}; {lost:.0f} lost connections, {unsent:.0f} Calls not sent because "
+            found += "their memory could not be registered"
+            return Result("data", over, FAILED, found, figures)
         found = f"{figures['files']:.0f} reads of files of odd sizes over {' and '.join(ways)}"
         if figures["wrong_files"]:
             wrong = [f"over {n}: {text}" for n, each in done.items() for text in each.wrong]
@@ -484,9 +496,6 @@ def compared(
     def sums(of: str, *columns: str) -> float:
         return float(sum(row[column] for row in rows[of] for column in columns))
 
-    def counter(name: str) -> float:
-        return float(sum(xprt.counters.get(name, 0) for xprt in stats.xprts))
-
     reads = (row["rpcs"] for row in rows["chunks"] if row["procedure"] == "READ")
     registered = sums("registrations", "mapped")
     return {
@@ -497,8 +506,8 @@ def compared(
         "regions_unmapped": sums("registrations", "unmapped"),
     }, {
         "reads": float(stats.data("read").transmissions),
-        "bytes_offered": counter("total_rdma_request"),
-        "bytes_received": counter("total_rdma_reply"),
+        "bytes_offered": _counter([stats], "total_rdma_request"),
+        "bytes_received": _counter([stats], "total_rdma_reply"),
         "regions_invalidated": registered,
         "regions_unmapped": registered,
     }
@@ -514,13 +523,13 @@ def _described(row: dict[str, Any]) -> str:
 def _transfer_error(result: Output, what: str) -> UserError:
     word, _, number = result.stderr.strip().partition(" ")
     if result.returncode == _TIMED_OUT:
-        return UserError(f"{what}: no answer within the limit", result.stderr.strip()[-80:])
+        return _TransferError(f"{what}: no answer, {one_line(result.stderr)}")
     if word != "errno" or not number.isdigit():
-        return UserError(f"{what}: {one_line(result.stderr)}")
+        return _TransferError(f"{what}: {one_line(result.stderr)}")
     if int(number) in _NO_PLACE:
         hint = "export it with rw,no_root_squash, and free some space there"
         return _CannotRunError(f"{what}: {os.strerror(int(number))}", hint)
-    return UserError(f"{what}: {os.strerror(int(number))}")
+    return _TransferError(f"{what}: {os.strerror(int(number))}")
 
 
 def _way(name: str) -> tuple[str, str | None]:
@@ -541,7 +550,21 @@ def _needs(name: StepName) -> tuple[str, ...]:
 
 
 def _reconnects(stats: MountStats) -> float:
-    return float(sum(xprt.counters.get("connect_count", 0) for xprt in stats.xprts))
+    return _counter([stats], "connect_count")
+
+
+def _counter(counted: Iterable[MountStats], name: str) -> float:
+    return float(sum(xprt.counters.get(name, 0) for each in counted for xprt in each.xprts))
+
+
+@contextlib.contextmanager
+def _counting(made: Mount, counted: list[MountStats]) -> Iterator[None]:
+    """Append what mountstats counts of a mount during the block, also if it fails."""
+    before = mountstats.read(made.directory)
+    try:
+        yield
+    finally:
+        counted.append(mountstats.difference(mountstats.read(made.directory), before))
 
 
 def _kernel_messages() -> list[str] | UserError:

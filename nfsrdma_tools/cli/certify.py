@@ -115,7 +115,7 @@ def _begun(target: str | None, vers: str | None, choices: tuple[bool, bool], pat
 def _certified(path: Path, as_json: bool) -> tuple[Certificate, str]:
     """Run the steps that a store lacks; returns the results, and the server's name."""
     import shlex
-    from contextlib import closing
+    from contextlib import closing, suppress
 
     from nfsrdma_tools.certify.result import Result
     from nfsrdma_tools.certify.steps import Certification
@@ -131,7 +131,9 @@ def _certified(path: Path, as_json: bool) -> tuple[Certificate, str]:
         certification = Certification(store, options, view.tell, view.trial)
         if certification.choices.module:
             view.tell(_MODULE)
-            build_with_progress()
+            # its steps report an error
+            with suppress(UserError):
+                build_with_progress()
         try:
             with closing(certification.run()) as events:
                 for event in events:

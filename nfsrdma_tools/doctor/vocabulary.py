@@ -263,7 +263,7 @@ CERTIFICATE_FIGURES = _words(
     """
     bytes bytes_offered bytes_received error errors failed_trials files ok rdma_mb_per_s reads
     reconnects regions_invalidated regions_unmapped retransmissions tcp_mb_per_s trials unknown
-    warning warnings wrong_bytes wrong_files
+    unsent warning warnings wrong_bytes wrong_files
     """
 )
 """The figures of the results of `nfsrdma certify`."""

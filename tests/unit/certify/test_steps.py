@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,10 +15,24 @@ import pytest
 from unit.sweep.trials_made import with_columns
 
 from nfsrdma_tools.certify import steps
-from nfsrdma_tools.certify.result import ALL, FAILED, PASSED, UNKNOWN, Result, StepName
+from nfsrdma_tools.certify.result import (
+    ALL,
+    CERTIFICATE,
+    FAILED,
+    PASSED,
+    UNKNOWN,
+    Certificate,
+    Result,
+    Row,
+    StepName,
+    table,
+)
 from nfsrdma_tools.certify.steps import Began, Certification, Choices, begin, compared, plan_for
+from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.machine import LIVE
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfs.mountstats import MountStats, Operation, Xprt
@@ -220,7 +235,7 @@ def test_a_lost_connection_fails_although_the_data_is_equal(
     monkeypatch.setattr(steps.mountstats, "read", reconnecting)
     result = certified(store, host)["data", "rdma"]
     assert result.status == FAILED
-    assert "all equal, but the connection was lost 2 times" in result.found
+    assert "all equal, but the connection was lost 4 times" in result.found
 
 
 def test_without_a_port_nothing_over_rdma_passes(store: Store, host: Host) -> None:
@@ -260,7 +275,7 @@ def test_a_read_without_an_answer_is_a_failure(
     monkeypatch.setattr(steps, "_LIMIT_S", 0.2)
     result = certified(store, host)["data", "rdma"]
     assert result.status == FAILED
-    assert "no answer within" in result.found
+    assert "no answer, killed after 0.2 s" in result.found
 
 
 def test_trials_that_fail_and_messages_of_the_kernel_are_failures(store: Store, host: Host) -> None:
@@ -377,6 +392,40 @@ def test_a_personality_that_the_server_lacks_is_unknown(
     assert versions == {"3"}
 
 
+def test_each_figure_and_no_text_leaves_the_host(store: Store, host: Host, tmp_path: Path) -> None:
+    host.findings.append(Finding("route to nas.example.org", "error", "10.1.2.3 is secret"))
+    done = certification(store, host)
+    list(done.run())
+    certificate = done.certificate(replace(LIVE, root=made_root(tmp_path)))
+    made = Bundle(files={CERTIFICATE: json.dumps(certificate.without_texts()).encode()})
+    bundled = anonymized(made)
+    assert bundled.withheld == {}
+    text = bundled.files[CERTIFICATE].decode()
+    kept = Certificate.from_json(text)
+    assert kept.row == certificate.row
+    assert [(r.name, r.status, r.figures) for r in kept.steps] == [
+        (r.name, r.status, r.figures) for r in certificate.steps
+    ]
+    assert not re.search(r"nas|10\.1|secret|export", text)
+    assert (kept.row.card, kept.row.firmware, kept.row.gbps) == ("15b3:101d", "22.31.1014", 100)
+
+
+def made_root(folder: Path) -> Path:
+    """A host with the card LINK."""
+    card = "sys/class/infiniband/mlx5_0"
+    texts = {
+        "proc/sys/kernel/osrelease": "6.12.118+deb13-amd64\n",
+        f"{card}/device/vendor": "0x15b3\n",
+        f"{card}/device/device": "0x101d\n",
+        f"{card}/ports/1/rate": "100 Gb/sec (4X EDR)\n",
+    }
+    for name, text in texts.items():
+        path = folder / "root" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "root"
+
+
 def test_counts_are_compared_with_mountstats() -> None:
     reads = Operation(5, 6, 0, 0, 0, 0, 0, 0)
     xprt = Xprt("rdma", {"total_rdma_request": 4096, "total_rdma_reply": 4000})
@@ -396,3 +445,30 @@ def test_counts_are_compared_with_mountstats() -> None:
     rows["registrations"][0]["remote_invalidations"] = 3
     counted, expected = compared(stats, rows)
     assert {name for name in counted if counted[name] != expected[name]} == {"regions_invalidated"}
+
+
+@pytest.mark.parametrize(
+    ("statuses_", "exit_status"),
+    [((PASSED, PASSED), 0), ((PASSED, UNKNOWN), 3), ((UNKNOWN, FAILED), 1)],
+)
+def test_exit_status_and_row(statuses_: tuple[str, str], exit_status: int) -> None:
+    row = Row("", "mlx5", "", "6.12.1", "roce", 0, "0.1.0", "2026-11-30")
+    results = tuple(
+        Result(*name, status, "text") for name, status in zip(ALL, statuses_, strict=False)
+    )
+    certificate = Certificate(row, results)
+    assert certificate.exit_status == exit_status
+    ((*what, passed, failed, unknown, _),) = table([certificate])
+    assert what == ["unknown", "mlx5", "unknown", "6.12.1", "roce, unknown"]
+    assert ("doctor" in passed, "mount tcp" in failed) == (
+        statuses_[0] == PASSED,
+        statuses_[1] == FAILED,
+    )
+    # it was not run
+    assert "pull rdma" in unknown
+
+
+def test_a_document_of_another_form_is_refused() -> None:
+    for text in ("[]", "{", '{"row": {}, "steps": 5}', '{"row": 1, "steps": []}'):
+        with pytest.raises(UserError, match="this is not a certificate"):
+            Certificate.from_json(text)
