@@ -160,7 +160,7 @@ struct card_wire {
  * @keep_qps: number of times that the destruction of a connected queue pair fails
  * @keep_regions: number of times that the deregistration of a fast registration region fails
  * @keep_keys: number of invalidations that leave their region valid
- * @corrupt: number of Writes whose last byte arrives changed
+ * @corrupt: number of Writes of a page or more whose last byte arrives changed
  * @cut_chains: number of chains of which only the first send request is posted
  * @strict_keys: a local invalidation of an invalid region fails
  * @cached_state: queries return the state that the consumer set last

@@ -182,7 +182,7 @@ static enum card_step card_access(struct card_qp *qp, struct card_send *send, st
 	}
 }
 
-/* Change the last byte that a Write has brought, if the fault injection has it wrong */
+/* Change the last byte that a Write of a page or more has brought, if a fault is injected */
 static void card_corrupt(struct card_qp *qp, const struct card_send *send, struct card_qp *peer)
 {
 	struct ib_sge last = {
@@ -191,7 +191,7 @@ static void card_corrupt(struct card_qp *qp, const struct card_send *send, struc
 	struct card_sg there, here;
 	u8 byte;
 
-	if (!send->length || atomic_dec_if_positive(&qp->card->corrupt) < 0)
+	if (send->length < PAGE_SIZE || atomic_dec_if_positive(&qp->card->corrupt) < 0)
 		return;
 	card_sg_init(&there, peer, &last, 1, 0, 0);
 	card_sg_flat(&here, &byte, 1);

@@ -188,6 +188,8 @@ class _View:
     def tell(self, text: str) -> None:
         """Print a line."""
         self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        # a request for the user's hand must not wait in a buffer
+        self._bar.console.file.flush()
 
 
 def _summary(certificate: Certificate) -> str:

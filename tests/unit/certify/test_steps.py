@@ -428,16 +428,19 @@ def made_root(folder: Path) -> Path:
 
 def test_counts_are_compared_with_mountstats() -> None:
     reads = Operation(5, 6, 0, 0, 0, 0, 0, 0)
-    xprt = Xprt("rdma", {"total_rdma_request": 4096, "total_rdma_reply": 4000})
+    xprt = Xprt("rdma", {"total_rdma_reply": 4000})
     stats = MountStats(Path("/mnt"), "0:50", "nfs4", xprts=(xprt,), operations={"READ": reads})
-    chunks = {"write_bytes": 4000, "reply_bytes": 96, "write_used": 4000, "reply_used": 0}
+    chunks = {"write_used": 4000, "reply_used": 0}
     rows = {
         "chunks": [
             {"procedure": "READ", "rpcs": 6, **chunks},
             {"procedure": "GETATTR", "rpcs": 9, **dict.fromkeys(chunks, 0)},
         ],
         "registrations": [
-            {"mapped": 7, "local_invalidations": 3, "remote_invalidations": 4, "unmapped": 7}
+            {
+                **{"mapped": 8, "registered": 7, "unmapped": 8},
+                **{"local_invalidations": 3, "remote_invalidations": 4},
+            }
         ],
     }
     counted, expected = compared(stats, rows)
