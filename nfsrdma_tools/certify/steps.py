@@ -167,9 +167,12 @@ class Certification:
         Close the iterator or let KeyboardInterrupt through to stop early: it cleans up.  Raises
         UserError if no step can run.
         """
-        self._require()
+        if os.geteuid() != 0:
+            raise UserError("only root may mount", "run this as root")
         busy = UserError("another certification uses this store", "wait for it")
         with host_lock("certify", self.plan.uid, busy), journal() as changes:
+            # after the journal's own start, which undoes what a killed certification has mounted
+            self._require_own_connections()
             self._changes, self._log = changes, _kernel_messages()
             wanted = names(self.choices.module, self.choices.pull)
             for ours, group in itertools.groupby(wanted, _is_ours):
@@ -188,9 +191,7 @@ class Certification:
             self._results[name] = kept
             yield kept
 
-    def _require(self) -> None:
-        if os.geteuid() != 0:
-            raise UserError("only root may mount", "run this as root")
+    def _require_own_connections(self) -> None:
         addresses = Target.parse(self.plan.target).addresses()
         if self.plan.vers.startswith("4"):
             for other in mounts():

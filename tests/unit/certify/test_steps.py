@@ -317,6 +317,23 @@ def test_a_mount_that_would_share_its_connections_is_refused(
         list(certification(store, host).run())
 
 
+def test_the_mount_of_a_killed_certification_is_undone_first(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = tmp_path / "mounted"
+    left.touch()
+    other = Mount(
+        store.plan().target, left, "0:9", "nfs4", "tcp", "4.2", 0, 0, 1, {"addr": "127.0.0.1"}
+    )  # type: ignore[arg-type]
+    monkeypatch.setattr(steps, "mounts", lambda: [other] if left.exists() else [])
+    state = tmp_path / "state"
+    state.mkdir(exist_ok=True)
+    undo = json.dumps([{"kind": "remove", "path": str(left), "wrote": ""}])
+    # of a process of an earlier boot
+    (state / "1-0badc0de-00000000.undo").write_text(undo)
+    assert statuses(certified(store, host)) == GOOD
+
+
 def test_the_cable_is_pulled_and_the_data_is_equal(store: Store, host: Host) -> None:
     store.note(store.plan(), "certify", json.dumps({"module": False, "pull": True}))
     told: list[str] = []
