@@ -978,8 +978,11 @@ class _Anonymizer:
         if kind in _EXACT and re.fullmatch(_EXACT[kind], value):
             return value
         kinds = {
-            "device": self._p.device, "hardware": self._hardware_line, "release": self._p.release,
-        }  # fmt: skip
+            "firmware": self._p.words,
+            "device": self._p.device,
+            "hardware": self._hardware_line,
+            "release": self._p.release,
+        }
         return kinds.get(kind, self._p.word)(value)
 
     def _devinfo(self, text: str) -> str:
