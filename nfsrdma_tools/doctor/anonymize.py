@@ -977,7 +977,7 @@ class _Anonymizer:
             return value
         if kind in _EXACT and re.fullmatch(_EXACT[kind], value):
             return value
-        kinds = {
+        kinds: dict[str, Callable[[str], str]] = {
             "firmware": self._p.words,
             "device": self._p.device,
             "hardware": self._hardware_line,

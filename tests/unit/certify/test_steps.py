@@ -33,11 +33,14 @@ from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.machine import LIVE
+from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfs.mountstats import MountStats, Operation, Xprt
+from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.ports import Device, Link
-from nfsrdma_tools.sweep import trial
+from nfsrdma_tools.probes import session
 from nfsrdma_tools.sweep.runner import Options
 from nfsrdma_tools.sweep.store import Store, Trial
 from nfsrdma_tools.sweep.trial import Bench
@@ -115,11 +118,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", PROGRAM))
     monkeypatch.setattr(steps, "mounted", made.mount)
     monkeypatch.setattr(steps, "mounts", list)
-    monkeypatch.setattr(steps.mountstats, "read", made.stats)
+    monkeypatch.setattr(mountstats, "read", made.stats)
     monkeypatch.setattr(steps, "examine", lambda _: made.findings)
-    monkeypatch.setattr(steps.nldev, "links", lambda: made.links)
+    monkeypatch.setattr(nldev, "links", lambda: made.links)
     monkeypatch.setattr(steps, "kernel_ring", lambda _: list(made.log))
-    monkeypatch.setattr(trial.session, "available", no_probes)
+    monkeypatch.setattr(session, "available", no_probes)
     monkeypatch.setattr(steps, "link_of", lambda *_: made.links[0] if made.links else None)
     return made
 
@@ -232,7 +235,7 @@ def test_a_lost_connection_fails_although_the_data_is_equal(
         host.connects += 1
         return real(directory)
 
-    monkeypatch.setattr(steps.mountstats, "read", reconnecting)
+    monkeypatch.setattr(mountstats, "read", reconnecting)
     result = certified(store, host)["data", "rdma"]
     assert result.status == FAILED
     assert "all equal, but the connection was lost 4 times" in result.found
@@ -309,9 +312,9 @@ def test_a_mount_that_would_share_its_connections_is_refused(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Mount(
-        store.plan().target, Path("/mnt"), "0:9", "nfs4", "tcp", "4.1", 0, 0, 1,
+        Target.parse(store.plan().target), Path("/mnt"), "0:9", "nfs4", "tcp", "4.1", 0, 0, 1,
         {"addr": "127.0.0.1"},
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     monkeypatch.setattr(steps, "mounts", lambda: [other])
     with pytest.raises(UserError, match=r"/mnt is mounted from 127\.0\.0\.1 by NFSv4.*--vers 3"):
         list(certification(store, host).run())
@@ -323,8 +326,17 @@ def test_the_mount_of_a_killed_certification_is_undone_first(
     left = tmp_path / "mounted"
     left.touch()
     other = Mount(
-        store.plan().target, left, "0:9", "nfs4", "tcp", "4.2", 0, 0, 1, {"addr": "127.0.0.1"}
-    )  # type: ignore[arg-type]
+        Target.parse(store.plan().target),
+        left,
+        "0:9",
+        "nfs4",
+        "tcp",
+        "4.2",
+        0,
+        0,
+        1,
+        {"addr": "127.0.0.1"},
+    )
     monkeypatch.setattr(steps, "mounts", lambda: [other] if left.exists() else [])
     state = tmp_path / "state"
     state.mkdir(exist_ok=True)
@@ -448,7 +460,7 @@ def test_counts_are_compared_with_mountstats() -> None:
     xprt = Xprt("rdma", {"total_rdma_reply": 4000})
     stats = MountStats(Path("/mnt"), "0:50", "nfs4", xprts=(xprt,), operations={"READ": reads})
     chunks = {"write_used": 4000, "reply_used": 0}
-    rows = {
+    rows: dict[str, list[dict[str, Any]]] = {
         "chunks": [
             {"procedure": "READ", "rpcs": 6, **chunks},
             {"procedure": "GETATTR", "rpcs": 9, **dict.fromkeys(chunks, 0)},
