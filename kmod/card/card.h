@@ -159,6 +159,8 @@ struct card_wire {
  * @stuck: number of times that a queue pair refuses the error state
  * @keep_qps: number of times that the destruction of a connected queue pair fails
  * @keep_regions: number of times that the deregistration of a fast registration region fails
+ * @keep_keys: number of invalidations that leave their region valid
+ * @corrupt: number of Writes of a page or more whose last byte arrives changed
  * @cut_chains: number of chains of which only the first send request is posted
  * @strict_keys: a local invalidation of an invalid region fails
  * @cached_state: queries return the state that the consumer set last
@@ -190,6 +192,8 @@ struct card {
 	atomic_t stuck;
 	atomic_t keep_qps;
 	atomic_t keep_regions;
+	atomic_t keep_keys;
+	atomic_t corrupt;
 	atomic_t cut_chains;
 	bool strict_keys;
 	bool cached_state;

@@ -136,6 +136,8 @@ void card_debugfs_add(struct card *card)
 	debugfs_create_atomic_t("stuck", 0600, dir, &card->stuck);
 	debugfs_create_atomic_t("keep_qps", 0600, dir, &card->keep_qps);
 	debugfs_create_atomic_t("keep_regions", 0600, dir, &card->keep_regions);
+	debugfs_create_atomic_t("keep_keys", 0600, dir, &card->keep_keys);
+	debugfs_create_atomic_t("corrupt", 0600, dir, &card->corrupt);
 	debugfs_create_atomic_t("cut_chains", 0600, dir, &card->cut_chains);
 	debugfs_create_bool("strict_keys", 0600, dir, &card->strict_keys);
 	debugfs_create_bool("cached_state", 0600, dir, &card->cached_state);

@@ -163,7 +163,8 @@ bool card_key_register(struct card_qp *qp, u32 index, u32 key, int access)
  * @key: key of the region
  * @must_be_valid: refuse an invalid region
  *
- * When this function returns true, no access is in progress.
+ * When this function returns true, no access is in progress, unless keep_keys has the
+ * card lie: then the region stays valid.
  * Return: false if this queue pair has no such key to invalidate.
  */
 bool card_key_invalidate(struct card_qp *qp, u32 key, bool must_be_valid)
@@ -174,7 +175,8 @@ bool card_key_invalidate(struct card_qp *qp, u32 key, bool must_be_valid)
 	rcu_read_lock();
 	mr = card_mr_find(qp, key >> 8);
 	if (mr && mr->key == key)
-		done = card_mr_close(mr) || !must_be_valid;
+		done = atomic_dec_if_positive(&qp->card->keep_keys) >= 0 || card_mr_close(mr) ||
+		       !must_be_valid;
 	rcu_read_unlock();
 	card_count(qp->card, CARD_COUNT_INVALIDATIONS);
 	return done;

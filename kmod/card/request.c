@@ -182,6 +182,29 @@ static enum card_step card_access(struct card_qp *qp, struct card_send *send, st
 	}
 }
 
+/* Change the last byte that a Write of a page or more has brought, if a fault is injected */
+static void card_corrupt(struct card_qp *qp, const struct card_send *send, struct card_qp *peer)
+{
+	struct ib_sge last = {
+		.addr = send->remote_addr + send->length - 1, .length = 1, .lkey = send->rkey,
+	};
+	struct card_sg there, here;
+	u8 byte;
+
+	if (send->length < PAGE_SIZE || atomic_dec_if_positive(&qp->card->corrupt) < 0)
+		return;
+	card_sg_init(&there, peer, &last, 1, 0, 0);
+	card_sg_flat(&here, &byte, 1);
+	if (!card_copy(&here, &there, 1)) {
+		card_sg_end(&there);
+		byte ^= 1;
+		card_sg_init(&there, peer, &last, 1, IB_ACCESS_REMOTE_WRITE, 0);
+		card_sg_flat(&here, &byte, 1);
+		card_copy(&there, &here, 1);
+	}
+	card_sg_end(&there);
+}
+
 static enum card_step card_write(struct card_qp *qp, struct card_send *send, struct card_qp *peer)
 {
 	bool immediate = send->opcode == IB_WR_RDMA_WRITE_WITH_IMM;
@@ -197,6 +220,7 @@ static enum card_step card_write(struct card_qp *qp, struct card_send *send, str
 	step = card_access(qp, send, peer, IB_ACCESS_REMOTE_WRITE);
 	if (step != CARD_DONE || send->status != IB_WC_SUCCESS)
 		return step;
+	card_corrupt(qp, send, peer);
 	card_count(qp->card, CARD_COUNT_WRITES);
 	if (immediate)
 		card_recv_complete(peer, &wc, send->flags & IB_SEND_SOLICITED, qp->in_timer);

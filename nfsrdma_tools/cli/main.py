@@ -33,6 +33,7 @@ SECTIONS = {
         "doctor": ("doctor", "doctor", "Check this machine for NFS over RDMA; print remedies."),
         "explain": ("explain", "explain", "Explain the kernel's messages about NFS and RDMA."),
         "ping": ("ping", "ping", "Connect to a server over RDMA, and measure round trips."),
+        "certify": ("certify", "certify", "Test this host, its RDMA card and a server."),
         "collect": ("collect", "collect", "Write a bundle of files for a report about this host."),
     },
     "Watch": {

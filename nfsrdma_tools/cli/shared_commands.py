@@ -17,7 +17,7 @@ from nfsrdma_tools.errors import UsageError, UserError, one_line, printable
 if TYPE_CHECKING:
     from nfsrdma_tools.live.health.check import Outcome
 
-__all__ = ["HealthOptions", "collect", "health", "host_name", "refuse_health"]
+__all__ = ["HealthOptions", "collect", "health", "host_name", "refuse_health", "write_new"]
 
 _UNKNOWN = 3
 
@@ -130,7 +130,7 @@ def collect(server: str, output: Path | None, anonymize: bool, as_json: bool) ->
         sys.stdout.buffer.write(bundle.archive())
         sys.stdout.flush()
     else:
-        _write(path, bundle.archive())
+        write_new(path, bundle.archive())
     left_out = [vars(entry) for entry in bundle.left_out]
     if as_json:
         count = len(bundle.files)
@@ -166,7 +166,7 @@ def _default(anonymous: bool) -> Path:
     return Path(f"nfsrdma-{host}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes) -> None:
     """Write a new file that only this user may read; UserError if that fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

@@ -25,7 +25,14 @@ from nfsrdma_tools.doctor.bundle import NEEDS_ROOT, Bundle, LeftOut
 from nfsrdma_tools.doctor.bundle_documents import CUT
 from nfsrdma_tools.doctor.inputs import CONTEXTS, NO_BCC
 from nfsrdma_tools.doctor.pseudonyms import Pseudonyms
-from nfsrdma_tools.doctor.vocabulary import CONFIG, MODULES, OPERATION, OPTIONS, WORDS
+from nfsrdma_tools.doctor.vocabulary import (
+    CERTIFICATE_FIGURES,
+    CONFIG,
+    MODULES,
+    OPERATION,
+    OPTIONS,
+    WORDS,
+)
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import NOT_REGULAR
 from nfsrdma_tools.host import boot_files, packet_filter
@@ -768,6 +775,9 @@ class _Anonymizer:
             }
         )
 
+    def _certificate(self, text: str) -> str:
+        return self._json(text, _CERTIFICATE)
+
     # ---- programs
 
     def _argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -941,9 +951,15 @@ class _Anonymizer:
             return [self._value(item, kind, keys) for item in value]
         if not isinstance(value, str):
             return value
-        if kind == "device":
-            return value if re.fullmatch(r"if\d{1,9}", value) else self._p.device(value)
-        return self._hardware_line(value) if kind == "hardware" else self._p.word(value)
+        if kind in _EXACT and re.fullmatch(_EXACT[kind], value):
+            return value
+        kinds: dict[str, Callable[[str], str]] = {
+            "firmware": self._p.words,
+            "device": self._p.device,
+            "hardware": self._hardware_line,
+            "release": self._p.release,
+        }
+        return kinds.get(kind, self._p.word)(value)
 
     def _devinfo(self, text: str) -> str:
         def line(row: str) -> str | None:
@@ -1355,6 +1371,18 @@ _IP = {
         "",
     ),
 }
+# values of JSON by their kind; elsewhere, four numbers may be an address
+_EXACT = {
+    "device": r"if\d{1,9}",
+    "firmware": r"\d{1,5}(?:\.\d{1,6}){1,4}",
+    "card": r"[0-9a-f]{4}:[0-9a-f]{4}",
+}
+_CERTIFICATE = {
+    **dict.fromkeys(("row", "driver", "protocol", "gbps", "date", "nfsrdma"), ""),
+    **{"card": "card", "firmware": "firmware", "kernel": "release"},
+    **dict.fromkeys(("steps", "step", "over", "status", "seconds", "figures"), ""),
+    **dict.fromkeys(CERTIFICATE_FIGURES, ""),
+}
 _DCB = {"prio_pfc": "", **{str(number): "" for number in range(8)}}
 
 _Grammar = Callable[[_Anonymizer, str], str]
@@ -1388,6 +1416,7 @@ _FILES: tuple[tuple[str, _Grammar], ...] = (
     ("|".join(map(re.escape, boot_files.RC_LOCAL)), _A._script),
     (r".*\.rules", _A._rules),
     (r"var/lib/nfsrdma/tune\.json", _A._tuned),
+    (r"var/lib/nfsrdma/certify\.json", _A._certificate),
     (r"sys/.*/(?:dstaddr|srcaddr)", _A._address_file),
     (r"sys/.*/address|sys/.*/node_guid|sys/.*/gids/\d+", _A._hardware_file),
     (r"sys/.*/(?:ndevs/\d+|slaves|active_slave)", _A._devices),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "CERTIFICATE_FIGURES",
     "CONFIG",
     "DEVICE",
     "FILES",
@@ -69,8 +70,9 @@ _LAYOUT = _words(
 _FILES = _words(
     """
     . .. .containerenv .dockerenv Makefile active_slave address autofs.service board_id boot.local
-    bridge_id build callback_nr_threads callback_tcpport cap_mask changelog.Debian.gz changelog.gz
-    commands.json config.gz container default delay_retrans dev_id dev_port disable-splice-read
+    bridge_id build callback_nr_threads callback_tcpport cap_mask certify.json
+    changelog.Debian.gz changelog.gz commands.json config.gz container default delay_retrans dev_id
+    dev_port disable-splice-read
     dstaddr etab excessive_buffer_overrun_errors exports flags fstab fw_ver ganesha.conf hca_type
     hostname hosts ifindex iflink implied_nak_seq_err initstate inter_copy_offload_enable
     io_cache_read io_cache_write kernel-default limits link_downed link_error_recovery link_layer
@@ -274,11 +276,26 @@ _OURS = _words(
     """
 )
 """Parameters of module nfsrdma, and words of its debugfs."""
+CERTIFICATE_FIGURES = _words(
+    """
+    bytes bytes_received error errors failed_trials files ok rdma_mb_per_s reads
+    reconnects regions_invalidated regions_unmapped retransmissions tcp_mb_per_s trials unknown
+    unsent warning warnings wrong_bytes wrong_files
+    """
+)
+"""The figures of the results of `nfsrdma certify`."""
+_CERTIFICATE = _words(
+    """
+    counts data doctor ib iw log mlx5 modelled-card mount passed pull soft-RoCE soft-iWARP sweep
+    """
+)
+"""Steps, statuses, protocols and cards of the same."""
 WORDS = (
     FILES
     | OPTIONS
     | _VALUES
     | _OURS
+    | _CERTIFICATE
     | _STATES
     | _KERNEL
     | _MOUNTSTATS

@@ -57,7 +57,14 @@ from nfsrdma_tools.sweep.trial import (
 )
 from nfsrdma_tools.undo import Journal, Remove, journal
 
-__all__ = ["Options", "file_on_server", "file_size", "sweep"]
+__all__ = [
+    "Options",
+    "file_on_server",
+    "file_size",
+    "mount_point",
+    "sweep",
+    "with_our_module",
+]
 
 _STOP_AFTER = 3
 _MADE, _SIZE = "made", "file size"
@@ -241,8 +248,7 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         changes = stack.enter_context(journal())
         load: Load = module_swap.ready
         if OURS in plan.transports:
-            module_swap.prepare(changes, kernel_modules.in_file(module_build.build().path))
-            load = stack.enter_context(options.modules(plan))
+            load = stack.enter_context(with_our_module(plan, changes, options))
             # now, to have its facts, too
             load(OURS)
         probes = TrialProbes(options.probes)
@@ -251,7 +257,7 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         store.add_plan(plan)
         bench = Bench(
             plan,
-            _directory(plan, changes),
+            mount_point(plan, changes),
             changes,
             options.server_ssh,
             probes=probes,
@@ -280,6 +286,14 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         yield Finished(plan.uid, len(trials))
 
 
+@contextlib.contextmanager
+def with_our_module(plan: Plan, changes: Journal, options: Options) -> Iterator[Load]:
+    """The exchange of transport modules, ours included; ``changes`` restores the one of before."""
+    module_swap.prepare(changes, kernel_modules.in_file(module_build.build().path))
+    with options.modules(plan) as load:
+        yield load
+
+
 def _only_one(resource: str) -> AbstractContextManager[None]:
     """The lock named ``resource``; UserError on entry when another sweep has it."""
     hint = "wait for it, or sweep on another mount point"
@@ -296,7 +310,8 @@ def _conditions(plan: Plan) -> dict[str, str]:
     return {**kernels, **conditions()}
 
 
-def _directory(plan: Plan, changes: Journal) -> Path:
+def mount_point(plan: Plan, changes: Journal) -> Path:
+    """The plan's mount point; a folder of its own, which ``changes`` removes, if it names none."""
     if plan.directory:
         return Path(plan.directory)
     path = state_dir() / f"mnt-{plan.uid}"

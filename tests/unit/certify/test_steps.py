@@ -1,0 +1,506 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps on a made host, whose mounts are folders and whose sweep measures nothing."""
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.sweep.trials_made import with_columns
+
+from nfsrdma_tools.certify import steps
+from nfsrdma_tools.certify.result import (
+    ALL,
+    CERTIFICATE,
+    FAILED,
+    PASSED,
+    UNKNOWN,
+    Certificate,
+    Result,
+    Row,
+    StepName,
+    table,
+)
+from nfsrdma_tools.certify.steps import Began, Certification, Choices, begin, compared, plan_for
+from nfsrdma_tools.doctor.anonymize import anonymized
+from nfsrdma_tools.doctor.bundle import Bundle
+from nfsrdma_tools.doctor.finding import Finding
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.machine import LIVE
+from nfsrdma_tools.host.nfs import mountstats
+from nfsrdma_tools.host.nfs.mounting import MountRequest
+from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.mountstats import MountStats, Operation, Xprt
+from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.rdma import nldev
+from nfsrdma_tools.host.rdma.ports import Device, Link
+from nfsrdma_tools.probes import session
+from nfsrdma_tools.sweep.runner import Options
+from nfsrdma_tools.sweep.store import Store, Trial
+from nfsrdma_tools.sweep.trial import Bench
+
+DEVICE = Device(0, "mlx5_0", 1, "ca", "roce", "mlx5", "22.31.1014", "0c42:a103:0001:0203")
+LINK = Link(DEVICE, 1, "ACTIVE", "LINK_UP", "ens1")
+# a local file system may refuse O_DIRECT of odd sizes, which NFS does not
+PROGRAM = """
+import json, sys
+from nfsrdma_tools.certify import transfer
+transfer.WAYS = dict.fromkeys(transfer.WAYS, 0)
+transfer.SIZES = (1, 513, 4097)
+try:
+    print(json.dumps(transfer.main(*sys.argv[2:])))
+except OSError as error:
+    sys.exit(f"errno {error.errno}")
+"""
+
+
+class Host:
+    """A server's export, and the host that mounts it: what it refuses, and when it lies."""
+
+    def __init__(self, export: Path) -> None:
+        self.export = export
+        self.mounts: list[MountRequest] = []
+        self.findings = [Finding("links", "ok", "ACTIVE")]
+        self.links = [LINK]
+        self.log = ["[1.0] boot"]
+        self.connects = 0
+        self.refuse: Callable[[MountRequest], None] = lambda _: None
+        self.mounted: Callable[[MountRequest], None] = lambda _: None
+        self.trial: Callable[[Trial], Trial] = lambda done: done
+
+    @contextlib.contextmanager
+    def mount(self, _: Bench, request: MountRequest) -> Iterator[Mount]:
+        self.refuse(request)
+        self.mounts.append(request)
+        # the mount point has the export's files as long as it is mounted
+        request.directory.rmdir()
+        request.directory.symlink_to(self.export)
+        self.mounted(request)
+        options = {"proto": request.family}
+        try:
+            yield Mount(
+                request.target, request.directory, "0:50", "nfs4", request.transport,
+                request.vers, 1 << 20, 1 << 20, 1, options,
+            )  # fmt: skip
+        finally:
+            request.directory.unlink()
+            request.directory.mkdir()
+
+    def stats(self, directory: Path) -> MountStats:
+        xprt = Xprt("rdma", {"connect_count": self.connects})
+        return MountStats(directory, "0:50", "nfs4", xprts=(xprt,))
+
+    def measure(self, bench: Bench, one: Trial, check_data: bool) -> Trial:
+        speed = 900.0 if one.cell.transport == "rdma" else 300.0
+        return self.trial(
+            with_columns(one, throughput=speed, verified=check_data, environment=bench.environment)
+        )
+
+
+def no_probes() -> None:
+    raise UserError("cannot import bcc")
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    export = tmp_path / "export"
+    export.mkdir()
+    made = Host(export)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", PROGRAM))
+    monkeypatch.setattr(steps, "mounted", made.mount)
+    monkeypatch.setattr(steps, "mounts", list)
+    monkeypatch.setattr(mountstats, "read", made.stats)
+    monkeypatch.setattr(steps, "examine", lambda _: made.findings)
+    monkeypatch.setattr(nldev, "links", lambda: made.links)
+    monkeypatch.setattr(steps, "kernel_ring", lambda _: list(made.log))
+    monkeypatch.setattr(session, "available", no_probes)
+    monkeypatch.setattr(steps, "link_of", lambda *_: made.links[0] if made.links else None)
+    return made
+
+
+@pytest.fixture
+def store(tmp_path: Path, host: Host) -> Iterator[Store]:
+    with Store(tmp_path / "certify.db") as opened:
+        begin(plan_for("127.0.0.1:/export", None), Choices(), opened)
+        yield opened
+    assert not list((tmp_path / "state").glob("*")), "something was left behind"
+    assert not list(host.export.iterdir()), "a file was left on the server"
+
+
+def certification(store: Store, host: Host) -> Certification:
+    """One whose sweep measures nothing, and without probes."""
+
+    @contextlib.contextmanager
+    def prepare(*_: object) -> Iterator[None]:
+        yield
+
+    options = Options(probes=False, measure=host.measure, prepare=prepare, size=lambda *_: 32 << 20)
+    return Certification(store, options, lambda _: None, lambda _: None)
+
+
+def certified(store: Store, host: Host) -> dict[StepName, Result]:
+    """The results by step."""
+    events = certification(store, host).run()
+    return {event.name: event for event in events if isinstance(event, Result)}
+
+
+def statuses(results: dict[StepName, Result]) -> dict[str, str]:
+    return {" ".join(filter(None, name)): result.status for name, result in results.items()}
+
+
+GOOD = {
+    "doctor": PASSED, "mount tcp": PASSED, "mount rdma": PASSED, "data tcp": PASSED,
+    "data rdma": PASSED, "counts rdma": UNKNOWN, "sweep": PASSED, "log": PASSED,
+}  # fmt: skip
+
+
+def test_each_step_has_a_result_and_what_cannot_run_is_unknown(store: Store, host: Host) -> None:
+    results = certified(store, host)
+    assert statuses(results) == GOOD
+    # each writer's three sizes in two ways, read in two ways over both
+    assert results["data", "rdma"].figures["files"] == 48
+    assert results["sweep", ""].figures["rdma_mb_per_s"] == 900
+    assert results["counts", "rdma"].found == "probe sets: none: cannot import bcc"
+    kinds = {(request.transport, request.options[0]) for request in host.mounts}
+    assert kinds == {("tcp", "soft"), ("rdma", "soft")}
+
+
+def test_a_read_has_a_new_mount(store: Store, host: Host) -> None:
+    certified(store, host)
+    over = [request.transport for request in host.mounts]
+    # two mounts; data over TCP (write, read, remove); of data over RDMA, each writes and reads
+    assert over[:2] == ["tcp", "rdma"]
+    assert over[2:5] == ["tcp", "tcp", "tcp"]
+    assert over[5:10] == ["tcp", "rdma", "rdma", "tcp", "tcp"]
+
+
+def test_an_interrupted_certification_goes_on_with_the_next_step(store: Store, host: Host) -> None:
+    def interrupt(request: MountRequest) -> None:
+        if len(host.mounts) == 7:
+            raise KeyboardInterrupt
+
+    host.mounted = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        list(certification(store, host).run())
+    host.mounted, host.mounts = lambda _: None, []
+    host.findings = [Finding("links", "error", "looked at again")]
+    events = list(certification(store, host).run())
+    begun = [event.name for event in events if isinstance(event, Began)]
+    assert begun == [("data", "rdma"), ("counts", "rdma"), ("sweep", ""), ("log", "")]
+    assert statuses({e.name: e for e in events if isinstance(e, Result)}) == GOOD
+    # the third time nothing is left to do
+    assert not any(isinstance(event, Began) for event in certification(store, host).run())
+
+
+def test_a_lie_of_one_transport_is_found_by_the_other(store: Store, host: Host) -> None:
+    lied: list[Path] = []
+
+    def lie(request: MountRequest) -> None:
+        for file in host.export.glob("*/tcp-direct-4097"):
+            if request.transport == "rdma" and not lied:
+                kept = file.read_bytes()
+                file.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+                lied.append(file)
+
+    host.mounted = lie
+    results = certified(store, host)
+    assert results["data", "tcp"].status == PASSED
+    result = results["data", "rdma"]
+    assert result.status == FAILED
+    assert "tcp-direct-4097 (direct): 1 of 4097 bytes are wrong, the first at 4096" in result.found
+    assert certification_status(store, host) == 1
+
+
+def certification_status(store: Store, host: Host) -> int:
+    again = certification(store, host)
+    list(again.run())
+    return again.certificate().exit_status
+
+
+def test_a_lost_connection_fails_although_the_data_is_equal(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = host.stats
+
+    def reconnecting(directory: Path) -> MountStats:
+        host.connects += 1
+        return real(directory)
+
+    monkeypatch.setattr(mountstats, "read", reconnecting)
+    result = certified(store, host)["data", "rdma"]
+    assert result.status == FAILED
+    assert "all equal, but the connection was lost 4 times" in result.found
+
+
+def test_without_a_port_nothing_over_rdma_passes(store: Store, host: Host) -> None:
+    host.links = []
+    results = certified(store, host)
+    without = dict.fromkeys(("mount rdma", "data rdma", "counts rdma", "sweep"), UNKNOWN)
+    assert statuses(results) == GOOD | without
+    assert "no RDMA port of this host is active" in results["mount", "rdma"].found
+    assert results["sweep", ""].found == "not run, because mount rdma did not pass"
+
+
+def test_a_mount_that_fails_is_a_failure(store: Store, host: Host) -> None:
+    def refuse(request: MountRequest) -> None:
+        if request.transport == "rdma":
+            raise UserError("the server refuses rdma connections on port 20049")
+
+    host.refuse = refuse
+    results = certified(store, host)
+    assert (results["mount", "rdma"].status, results["data", "rdma"].status) == (FAILED, UNKNOWN)
+    assert "port 20049" in results["mount", "rdma"].found
+
+
+def test_an_export_without_a_place_to_write_is_no_fault_of_the_card(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squashed = "import sys; sys.exit('errno 13')"
+    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", squashed))
+    result = certified(store, host)["data", "rdma"]
+    assert result.status == UNKNOWN
+    assert "Permission denied (export it with rw,no_root_squash" in result.found
+
+
+def test_a_read_without_an_answer_is_a_failure(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(steps, "_LIMIT_S", 0.2)
+    result = certified(store, host)["data", "rdma"]
+    assert result.status == FAILED
+    assert "no answer, killed after 0.2 s" in result.found
+
+
+def test_trials_that_fail_and_messages_of_the_kernel_are_failures(store: Store, host: Host) -> None:
+    reason = "the data read is not the data written"
+    host.trial = lambda one: (
+        replace(one, status="failed", reason=reason) if one.cell.transport == "rdma" else one
+    )
+    host.mounted = lambda _: host.log.append(
+        "[9.0] INFO: task nfsd:812 blocked for more than 120 seconds."
+    )
+    results = certified(store, host)
+    assert results["sweep", ""].status == FAILED
+    assert "the data read is not the data written" in results["sweep", ""].found
+    assert results["log", ""].status == FAILED, results["log", ""].found
+
+
+def test_an_error_of_doctor_is_a_failure_with_its_text(store: Store, host: Host) -> None:
+    host.findings.append(Finding("wire mlx5_0/1", "error", "lost 5 of 100 packets"))
+    result = certified(store, host)["doctor", ""]
+    assert (result.status, result.figures["error"]) == (FAILED, 1)
+    assert "wire mlx5_0/1: lost 5 of 100 packets" in result.found
+
+
+def test_only_root_gets_a_result(store: Store, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UserError, match="only root may mount"):
+        list(certification(store, host).run())
+
+
+def test_a_mount_that_would_share_its_connections_is_refused(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Mount(
+        Target.parse(store.plan().target), Path("/mnt"), "0:9", "nfs4", "tcp", "4.1", 0, 0, 1,
+        {"addr": "127.0.0.1"},
+    )  # fmt: skip
+    monkeypatch.setattr(steps, "mounts", lambda: [other])
+    with pytest.raises(UserError, match=r"/mnt is mounted from 127\.0\.0\.1 by NFSv4.*--vers 3"):
+        list(certification(store, host).run())
+
+
+def test_the_mount_of_a_killed_certification_is_undone_first(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = tmp_path / "mounted"
+    left.touch()
+    other = Mount(
+        Target.parse(store.plan().target),
+        left,
+        "0:9",
+        "nfs4",
+        "tcp",
+        "4.2",
+        0,
+        0,
+        1,
+        {"addr": "127.0.0.1"},
+    )
+    monkeypatch.setattr(steps, "mounts", lambda: [other] if left.exists() else [])
+    state = tmp_path / "state"
+    state.mkdir(exist_ok=True)
+    undo = json.dumps([{"kind": "remove", "path": str(left), "wrote": ""}])
+    # of a process of an earlier boot
+    (state / "1-0badc0de-00000000.undo").write_text(undo)
+    assert statuses(certified(store, host)) == GOOD
+
+
+def test_the_cable_is_pulled_and_the_data_is_equal(store: Store, host: Host) -> None:
+    store.note(store.plan(), "certify", json.dumps({"module": False, "pull": True}))
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if "pull the cable" in text:
+            host.links = [replace(LINK, state="DOWN")]
+        if "plug" in text:
+            host.links = [LINK]
+
+    steps_ = certification(store, host)
+    steps_._tell = tell
+    results = {e.name: e for e in steps_.run() if isinstance(e, Result)}
+    assert results["pull", "rdma"].status == PASSED, results["pull", "rdma"].found
+    assert [text.partition(":")[0] for text in told] == [
+        "pull the cable of mlx5_0/1 now", "mlx5_0/1 is down", "mlx5_0/1 is up",
+    ]  # fmt: skip
+    # without a limit of the client: the server answers when the cable is back
+    assert "soft" not in host.mounts[-2].options
+
+
+def test_nobody_pulls_the_cable(store: Store, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.note(store.plan(), "certify", json.dumps({"module": False, "pull": True}))
+    monkeypatch.setattr(steps, "_PULL_LIMIT_S", 0.1)
+    result = certified(store, host)["pull", "rdma"]
+    assert (result.status, result.found) == (UNKNOWN, "mlx5_0/1 stayed up for 0.1 s")
+
+
+def test_the_module_s_steps_need_the_module(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.note(store.plan(), "certify", json.dumps({"module": True, "pull": False}))
+
+    @contextlib.contextmanager
+    def in_use(*_: object) -> Iterator[Any]:
+        raise UserError("module rpcrdma is in use by mount /mnt")
+        yield
+
+    monkeypatch.setattr(steps, "with_our_module", in_use)
+    results = certified(store, host)
+    assert results["data", "cached"].status == UNKNOWN
+    assert results["data", "cached"].found == "module rpcrdma is in use by mount /mnt"
+    assert list(results) == [name for name in ALL if name[0] != "pull"]
+
+
+def test_a_personality_that_the_server_lacks_is_unknown(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.note(store.plan(), "certify", json.dumps({"module": True, "pull": False}))
+    loaded: list[str] = []
+
+    @contextlib.contextmanager
+    def with_our_module(*_: object) -> Iterator[Any]:
+        yield loaded.append
+        loaded.append("before")
+
+    def refuse(request: MountRequest) -> None:
+        if request.personality not in (None, "read-write", "optimistic"):
+            raise MismatchError("personality", request.personality, "read-write")
+
+    monkeypatch.setattr(steps, "with_our_module", with_our_module)
+    host.refuse = refuse
+    results = certified(store, host)
+    assert loaded == ["nfsrdma", "before"]
+    found = {over: r.status for (step, over), r in results.items() if step == "data"}
+    assert found == {
+        "tcp": PASSED, "rdma": PASSED, "read-write": PASSED, "optimistic": PASSED,
+        "read-read": UNKNOWN, "padded": UNKNOWN, "pre-posted": UNKNOWN, "cached": UNKNOWN,
+    }  # fmt: skip
+    assert "the server does not offer it" in results["data", "padded"].found
+    versions = {request.vers for request in host.mounts if request.personality == "optimistic"}
+    assert versions == {"3"}
+
+
+def test_each_figure_and_no_text_leaves_the_host(store: Store, host: Host, tmp_path: Path) -> None:
+    host.findings.append(Finding("route to nas.example.org", "error", "10.1.2.3 is secret"))
+    done = certification(store, host)
+    list(done.run())
+    certificate = done.certificate(replace(LIVE, root=made_root(tmp_path)))
+    made = Bundle(files={CERTIFICATE: json.dumps(certificate.without_texts()).encode()})
+    bundled = anonymized(made)
+    assert bundled.withheld == {}
+    text = bundled.files[CERTIFICATE].decode()
+    kept = Certificate.from_json(text)
+    assert kept.row == certificate.row
+    assert [(r.name, r.status, r.figures) for r in kept.steps] == [
+        (r.name, r.status, r.figures) for r in certificate.steps
+    ]
+    assert not re.search(r"nas|10\.1|secret|export", text)
+    assert (kept.row.card, kept.row.firmware, kept.row.gbps) == ("15b3:101d", "22.31.1014", 100)
+
+
+def made_root(folder: Path) -> Path:
+    """A host with the card LINK."""
+    card = "sys/class/infiniband/mlx5_0"
+    texts = {
+        "proc/sys/kernel/osrelease": "6.12.118+deb13-amd64\n",
+        f"{card}/device/vendor": "0x15b3\n",
+        f"{card}/device/device": "0x101d\n",
+        f"{card}/ports/1/rate": "100 Gb/sec (4X EDR)\n",
+    }
+    for name, text in texts.items():
+        path = folder / "root" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "root"
+
+
+def test_counts_are_compared_with_mountstats() -> None:
+    reads = Operation(5, 6, 0, 0, 0, 0, 0, 0)
+    xprt = Xprt("rdma", {"total_rdma_reply": 4000})
+    stats = MountStats(Path("/mnt"), "0:50", "nfs4", xprts=(xprt,), operations={"READ": reads})
+    chunks = {"write_used": 4000, "reply_used": 0}
+    rows: dict[str, list[dict[str, Any]]] = {
+        "chunks": [
+            {"procedure": "READ", "rpcs": 6, **chunks},
+            {"procedure": "GETATTR", "rpcs": 9, **dict.fromkeys(chunks, 0)},
+        ],
+        "registrations": [
+            {
+                **{"mapped": 8, "registered": 7, "unmapped": 8},
+                **{"local_invalidations": 3, "remote_invalidations": 4},
+            }
+        ],
+    }
+    counted, expected = compared(stats, rows)
+    assert counted == expected
+    rows["registrations"][0]["remote_invalidations"] = 3
+    counted, expected = compared(stats, rows)
+    assert {name for name in counted if counted[name] != expected[name]} == {"regions_invalidated"}
+
+
+@pytest.mark.parametrize(
+    ("statuses_", "exit_status"),
+    [((PASSED, PASSED), 0), ((PASSED, UNKNOWN), 3), ((UNKNOWN, FAILED), 1)],
+)
+def test_exit_status_and_row(statuses_: tuple[str, str], exit_status: int) -> None:
+    row = Row("", "mlx5", "", "6.12.1", "roce", 0, "0.1.0", "2026-11-30")
+    results = tuple(
+        Result(*name, status, "text") for name, status in zip(ALL, statuses_, strict=False)
+    )
+    certificate = Certificate(row, results)
+    assert certificate.exit_status == exit_status
+    ((*what, passed, failed, unknown, _),) = table([certificate])
+    assert what == ["unknown", "mlx5", "unknown", "6.12.1", "roce, unknown"]
+    assert ("doctor" in passed, "mount tcp" in failed) == (
+        statuses_[0] == PASSED,
+        statuses_[1] == FAILED,
+    )
+    # it was not run
+    assert "pull rdma" in unknown
+
+
+def test_a_document_of_another_form_is_refused() -> None:
+    for text in ("[]", "{", '{"row": {}, "steps": 5}', '{"row": 1, "steps": []}'):
+        with pytest.raises(UserError, match="this is not a certificate"):
+            Certificate.from_json(text)
