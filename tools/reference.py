@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write docs/reference/ from the code: commands, metrics, parameters, events, messages, schema.
 
-The rows of tested hardware are from the certificates in tools/tested-hardware.  The tables of distributions and of probe sets are parts of pages that are written by hand.
+The rows of tested hardware are from the certificates in tools/tested-hardware.
+The tables of distributions and of probe sets are parts of pages that are written by hand.
 
 Usage: tools/reference.py          write the pages
        tools/reference.py --check  list the pages that differ from the code; status 1 if any does
