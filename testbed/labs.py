@@ -88,12 +88,13 @@ def cards_lab(
     *,
     clock: str = "wall",
     link: str = "",
+    dma: str = "",
 ) -> Iterator[Lab]:
     """A solo lab with two modelled cards."""
     kernel, cpus = (pytestconfig.getoption(f"--{option}") for option in ("kernel", "cpus"))
     name = f"test-{name}-{os.getpid()}"
     config = LabConfig(
-        name, kernel=kernel, cpus=cpus, nic="card", clock=clock, link=link, extras=True
+        name, kernel=kernel, cpus=cpus, nic="card", clock=clock, link=link, extras=True, dma=dma
     )
     with Lab(config) as lab:
         yield lab

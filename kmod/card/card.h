@@ -8,13 +8,13 @@
  * completions. The copy is a cost of the model only.
  *
  * The layers, from top to bottom; no file calls one of a layer above it:
- *   module.c, device.c, debugfs.c		links, attributes, control
+ *   module.c, device.c, function.c, debugfs.c	links, attributes, PCI functions, control
  *   state.c, qp.c				queue pairs, their lifetime and states
  *   post.c					work requests into rings
  *   engine.c, steps.c				order of requests: start, execute, complete, flush
  *   request.c, receive.c, gsi.c, peer.c	execution of one request
  *   error.c, claim.c				errors and events, the right to execute
- *   keys.c, copy.c, wire.c, region.c		memory, time
+ *   keys.c, copy.c, dma.c, wire.c, region.c	memory, addresses, time
  *   cq.c, interrupt.c, user.c			completions, memory shared with processes
  *   cards.c, counters.c			all cards, counters
  *
@@ -27,6 +27,7 @@
 #include <linux/etherdevice.h>
 #include <linux/interrupt.h>
 #include <linux/irq_work.h>
+#include <linux/jump_label.h>
 #include <linux/netdevice.h>
 #include <linux/smp.h>
 #include <linux/wait.h>
@@ -92,6 +93,7 @@ enum card_counter {
 	CARD_COUNT_RETRIES,
 	CARD_COUNT_LOST,
 	CARD_COUNT_CACHE_MISSES,
+	CARD_COUNT_DMA_FAULTS,
 	CARD_COUNTERS,
 };
 
@@ -140,10 +142,27 @@ struct card_wire {
 	u32 cache_entries;
 };
 
+struct iommu_domain;
+
+/**
+ * struct card_function - function of PCI through which cards access memory
+ * @list: link in the list of bound functions
+ * @dev: device for which users of the cards map memory
+ * @domain: address space of @dev; NULL if an IOMMU does not translate its addresses
+ * @cards: number of cards; cards_lock protects it
+ */
+struct card_function {
+	struct list_head list;
+	struct device *dev;
+	struct iommu_domain *domain;
+	u32 cards;
+};
+
 /**
  * struct card - RDMA card
  * @ib: device of the RDMA core
  * @ndev: network device whose addresses are the GIDs; the card holds a reference
+ * @function: function through which the card accesses memory; NULL: virtual DMA
  * @list: link in the list of cards; cards_lock protects it
  * @id: unique number, not reused after removal; never 0
  * @regions: memory regions by the index in their keys, for readers under RCU
@@ -177,6 +196,7 @@ struct card_wire {
 struct card {
 	struct ib_device ib;
 	struct net_device *ndev;
+	struct card_function *function;
 	struct list_head list;
 	u32 id;
 	struct card_mr __rcu **regions;
@@ -266,6 +286,12 @@ static inline bool card_is_up(const struct card *card)
 struct card *card_alloc(struct net_device *ndev);
 void card_update_netdev(struct card *card);
 
+/* function.c */
+struct card_function *card_function_get(void);
+void card_function_put(struct card_function *function);
+int card_functions_start(void);
+void card_functions_stop(void);
+
 /* user.c */
 int card_alloc_ucontext(struct ib_ucontext *ib, struct ib_udata *udata);
 void card_dealloc_ucontext(struct ib_ucontext *ib);
@@ -283,11 +309,18 @@ void card_path_set(struct card_path *path, struct rdma_ah_attr *attr);
 struct card *card_at(const struct card_path *path);
 u32 card_find(const struct card_path *path);
 void card_link_changed(struct card *card);
+void card_remove_all(const struct card_function *function);
 
 /* wire.c */
 int card_wire_set_cache(struct card *card, u32 entries);
 bool card_wire_is_on(const struct card *card);
 void card_wire_init(struct card_wire *wire);
+
+/* dma.c */
+DECLARE_STATIC_KEY_FALSE(card_dma_used);
+void card_dma_init(struct card_function *function, struct device *dev);
+void card_dma_end(struct card_function *function);
+u8 *card_dma_at(struct card *card, u64 addr);
 
 /* debugfs.c */
 void card_debugfs_start(void);

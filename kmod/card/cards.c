@@ -95,3 +95,39 @@ void card_link_changed(struct card *card)
 
 	ib_dispatch_event(&event);
 }
+
+/*
+ * Look up a card of a function, or any. Cards on the list are not freed; ib_unregister_device()
+ * waits for one that is being removed.
+ */
+static struct card *card_first(const struct card_function *function)
+{
+	struct card *card, *found = NULL;
+
+	spin_lock_bh(&cards_lock);
+	list_for_each_entry(card, &cards, list) {
+		if (!function || card->function == function) {
+			get_device(&card->ib.dev);
+			found = card;
+			break;
+		}
+	}
+	spin_unlock_bh(&cards_lock);
+	return found;
+}
+
+/**
+ * card_remove_all - remove cards
+ * @function: those that use this function; NULL: all
+ *
+ * Context: Sleeps until their users have destroyed all objects.
+ */
+void card_remove_all(const struct card_function *function)
+{
+	struct card *card;
+
+	while ((card = card_first(function))) {
+		ib_unregister_device(&card->ib);
+		put_device(&card->ib.dev);
+	}
+}

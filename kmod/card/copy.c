@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Copy between scatter-gather lists; each element is checked when the copy reaches it. */
+#include <linux/sizes.h>
+
 #include "queues.h"
 
 /**
@@ -92,8 +94,8 @@ static bool card_sg_next(struct card_sg *sg)
 	return true;
 }
 
-/* Find the next memory; returns false if access is refused or the list ends */
-static bool card_sg_more(struct card_sg *sg)
+/* Go to the next range or element; returns false if access is refused or the list ends */
+static __always_inline bool card_sg_range(struct card_sg *sg)
 {
 	if (!sg->rest)
 		return card_sg_next(sg);
@@ -103,6 +105,36 @@ static bool card_sg_more(struct card_sg *sg)
 	sg->room = min_t(u64, sg->range->length, sg->rest);
 	sg->rest -= sg->room;
 	return true;
+}
+
+/*
+ * The same for a card that may have to translate addresses: an IOMMU maps 4 KiB or more. Returns
+ * false also if nothing is mapped.
+ */
+static noinline bool card_sg_translate(struct card_sg *sg)
+{
+	if (!sg->behind) {
+		if (!card_sg_range(sg))
+			return false;
+		if (!sg->qp->card->function)
+			return true;
+		sg->dma = (uintptr_t)sg->at;
+		sg->behind = sg->room;
+	}
+	sg->at = card_dma_at(sg->qp->card, sg->dma);
+	sg->faulted = !sg->at;
+	sg->room = sg->at ? min_t(u32, sg->behind, SZ_4K - sg->dma % SZ_4K) : 0;
+	sg->dma += sg->room;
+	sg->behind -= sg->room;
+	return sg->at;
+}
+
+/* Find the next memory; returns false if access is refused or the list ends */
+static __always_inline bool card_sg_more(struct card_sg *sg)
+{
+	if (static_branch_unlikely(&card_dma_used))
+		return card_sg_translate(sg);
+	return card_sg_range(sg);
 }
 
 /*
@@ -169,7 +201,9 @@ static enum card_moved card_move_piece(struct card_qp *qp, struct card_send *sen
 	card_sg_end(&theirs);
 	if (!refused)
 		return CARD_ALL;
-	return refused == &ours ? CARD_LOCAL_REFUSED : CARD_REMOTE_REFUSED;
+	if (refused == &ours)
+		return CARD_LOCAL_REFUSED;
+	return refused->faulted ? CARD_REMOTE_FAULTED : CARD_REMOTE_REFUSED;
 }
 
 /**

@@ -109,6 +109,16 @@ static int card_dim_set(void *data, u64 value)
 }
 DEFINE_DEBUGFS_ATTRIBUTE(card_dim_fops, card_dim_get, card_dim_set, "%llu\n");
 
+/* The function through which the card accesses memory */
+static int card_dma_show(struct seq_file *seq, void *unused)
+{
+	const struct card *card = seq->private;
+
+	seq_printf(seq, "%s\n", card->function ? dev_name(card->function->dev) : "virtual");
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(card_dma);
+
 /**
  * card_debugfs_add - create the files of a card
  * @card: card
@@ -127,6 +137,7 @@ void card_debugfs_add(struct card *card)
 	debugfs_create_file_unsafe("units", 0600, dir, card, &card_units_fops);
 	debugfs_create_file_unsafe("cache_entries", 0600, dir, card, &card_cache_fops);
 	debugfs_create_u64("cache_miss", 0600, dir, &wire->cache_miss);
+	debugfs_create_file("dma", 0400, dir, card, &card_dma_fops);
 	debugfs_create_bool("recoverable", 0600, dir, &card->recoverable);
 	debugfs_create_file_unsafe("moderation", 0600, dir, card, &card_dim_fops);
 

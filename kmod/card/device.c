@@ -212,8 +212,9 @@ static void card_dealloc(struct ib_device *ib)
 	free_percpu(card->counts);
 	card_regions_destroy(card);
 	dev_put(card->ndev);
-	/* the module waits for an empty list, so this is the last step */
+	/* the module and its functions wait for this, so it is the last step */
 	spin_lock_bh(&cards_lock);
+	card_function_put(card->function);
 	list_del(&card->list);
 	spin_unlock_bh(&cards_lock);
 }
@@ -302,6 +303,7 @@ struct card *card_alloc(struct net_device *ndev)
 	card_wire_init(&card->wire);
 	dev_hold(ndev);
 	card->ndev = ndev;
+	card->function = card_function_get();
 	/* the core caches the state of the port at registration */
 	card->netdev_up = card_netdev_is_up(card);
 	card_device_init(card);

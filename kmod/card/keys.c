@@ -79,7 +79,7 @@ static const struct card_range *card_range_find(const struct card_mr *mr, u64 at
  * @range: output: range that has the address; NULL for a region of all memory
  * @room: output: contiguous bytes at the address, U32_MAX at most
  *
- * Return: kernel pointer.
+ * Return: kernel pointer, or address for DMA if the card has a function.
  */
 u8 *card_key_at(const struct card_mr *mr, u64 addr, const struct card_range **range, u32 *room)
 {

@@ -15,7 +15,7 @@ struct card_qp;
 /**
  * struct card_range - contiguous part of a memory region
  * @start: offset in the ranges of the region
- * @addr: kernel pointer
+ * @addr: kernel pointer, or address for DMA if the card has a function
  * @length: in bytes
  */
 struct card_range {
@@ -119,9 +119,12 @@ struct card_cq {
  * @skip: bytes of @sge before this position; only of the first element
  * @access: access rights that the regions need
  * @open: key 0 is all memory
+ * @faulted: nothing is mapped where the position is
  * @mr: region of the current element, or NULL
  * @range: range of @mr that has @at
- * @rest: bytes of the current element behind @room, in the next ranges
+ * @rest: bytes of the current element in the next ranges
+ * @behind: bytes behind @room in the same range, for a card with a function
+ * @dma: address for DMA of those
  * @at: next memory
  * @room: bytes at @at
  */
@@ -132,9 +135,12 @@ struct card_sg {
 	u32 skip;
 	int access;
 	bool open;
+	bool faulted;
 	struct card_mr *mr;
 	const struct card_range *range;
 	u32 rest;
+	u32 behind;
+	u64 dma;
 	u8 *at;
 	u32 room;
 };

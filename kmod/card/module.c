@@ -48,7 +48,8 @@ static int card_newlink(const char *name, struct net_device *ndev)
 		return -ENOMEM;
 	rc = ib_device_set_netdev(&card->ib, ndev, 1);
 	if (!rc)
-		rc = ib_register_device(&card->ib, name, NULL);
+		rc = ib_register_device(&card->ib, name,
+					card->function ? card->function->dev : NULL);
 	if (rc)
 		ib_dealloc_device(&card->ib);
 	return rc;
@@ -88,29 +89,6 @@ static struct notifier_block card_notifier = { .notifier_call = card_netdev_even
 
 /* --- the module --- */
 
-/* Cards on the list are not freed; ib_unregister_device() waits for one that is being removed */
-static struct card *card_first(void)
-{
-	struct card *card;
-
-	spin_lock_bh(&cards_lock);
-	card = list_first_entry_or_null(&cards, struct card, list);
-	if (card)
-		get_device(&card->ib.dev);
-	spin_unlock_bh(&cards_lock);
-	return card;
-}
-
-static void card_remove_all(void)
-{
-	struct card *card;
-
-	while ((card = card_first())) {
-		ib_unregister_device(&card->ib);
-		put_device(&card->ib.dev);
-	}
-}
-
 static int __init card_module_init(void)
 {
 	int rc;
@@ -120,20 +98,27 @@ static int __init card_module_init(void)
 		return -ENOMEM;
 	card_debugfs_start();
 	rc = register_netdevice_notifier(&card_notifier);
-	if (rc) {
-		card_debugfs_stop();
-		destroy_workqueue(card_wq);
-		return rc;
-	}
+	if (rc)
+		goto out_debugfs;
+	rc = card_functions_start();
+	if (rc)
+		goto out_notifier;
 	rdma_link_register(&card_link_ops);
 	return 0;
+out_notifier:
+	unregister_netdevice_notifier(&card_notifier);
+out_debugfs:
+	card_debugfs_stop();
+	destroy_workqueue(card_wq);
+	return rc;
 }
 
 static void __exit card_module_exit(void)
 {
 	rdma_link_unregister(&card_link_ops);
 	unregister_netdevice_notifier(&card_notifier);
-	card_remove_all();
+	card_remove_all(NULL);
+	card_functions_stop();
 	card_debugfs_stop();
 	destroy_workqueue(card_wq);
 	/* card_mr_free() may be pending */

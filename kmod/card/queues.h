@@ -189,6 +189,7 @@ enum card_moved {
 	CARD_PART,		/* the budget is spent */
 	CARD_LOCAL_REFUSED,
 	CARD_REMOTE_REFUSED,
+	CARD_REMOTE_FAULTED,	/* a valid key, and nothing is mapped */
 };
 
 /* Memory of the peer: the list of a receive, or one range of an rkey */

@@ -115,6 +115,7 @@ static enum card_step card_send(struct card_qp *qp, struct card_send *send, stru
 	case CARD_LOCAL_REFUSED:
 		return card_fail(send, IB_WC_LOC_PROT_ERR);
 	case CARD_REMOTE_REFUSED:
+	case CARD_REMOTE_FAULTED:
 		return card_recv_fails(qp, send, peer, IB_WC_LOC_PROT_ERR, IB_WC_REM_OP_ERR);
 	default:
 		break;
@@ -177,6 +178,8 @@ static enum card_step card_access(struct card_qp *qp, struct card_send *send, st
 		return card_fail(send, IB_WC_LOC_PROT_ERR);
 	case CARD_REMOTE_REFUSED:
 		return card_refuse(send, peer);
+	case CARD_REMOTE_FAULTED:
+		return card_reject(send, peer, IB_WC_REM_OP_ERR, IB_EVENT_QP_FATAL);
 	default:
 		return CARD_DONE;
 	}

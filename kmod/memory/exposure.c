@@ -16,6 +16,9 @@
  * memory waits for that, unless the queue pair is drained.
  */
 #include <linux/delay.h>
+#include <linux/dma-direct.h>
+#include <linux/dma-map-ops.h>
+#include <linux/iommu.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
@@ -68,6 +71,59 @@ bool nfr_mem_device_refuses(const struct ib_device *device)
 		found |= pool->device == device;
 	spin_unlock(&nfr_mem_refusing_lock);
 	return found;
+}
+
+/* --- devices that do not see memory --- */
+
+/* Translate an address for DMA as the device does. Returns the address in memory. */
+static phys_addr_t nfr_mem_phys(struct device *device, dma_addr_t addr)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(device);
+
+	if (domain && domain->type != IOMMU_DOMAIN_IDENTITY)
+		return iommu_iova_to_phys(domain, addr);
+	return dma_to_phys(device, addr);
+}
+
+/*
+ * Whether the device accesses the memory of an MR itself, and not a copy (swiotlb). The DMA layer
+ * may have merged entries.
+ */
+static bool nfr_mem_mr_is_direct(const struct nfr_mr *mr, struct device *device)
+{
+	struct scatterlist *sg, *mapped = mr->sgl;
+	u32 at = 0;
+
+	for (sg = mr->sgl; sg < mr->sgl + mr->entries; sg++) {
+		if (nfr_mem_phys(device, sg_dma_address(mapped) + at) != sg_phys(sg))
+			return false;
+		at += sg->length;
+		if (at == sg_dma_len(mapped)) {
+			mapped++;
+			at = 0;
+		}
+	}
+	return true;
+}
+
+/**
+ * nfr_mem_device_sees - check whether the device sees what the processor writes later
+ * @exposure: mapped memory
+ *
+ * Return: false if the device accesses a copy of the memory, or bypasses the caches of processors.
+ */
+bool nfr_mem_device_sees(const struct nfr_exposure *exposure)
+{
+	const struct nfr_mr *mr;
+	struct device *device;
+
+	list_for_each_entry(mr, &exposure->mrs, list) {
+		device = mr->pool->device->dma_device;
+		if (!ib_uses_virt_dma(mr->pool->device) &&
+		    !(dev_is_dma_coherent(device) && nfr_mem_mr_is_direct(mr, device)))
+			return false;
+	}
+	return true;
 }
 
 /* --- taking and destroying an MR --- */

@@ -87,6 +87,7 @@ static const char * const nfr_observe_reasons_refused[NFR_REFUSED_REASONS] = {
 	[NFR_REFUSED_LIMIT]	= "limit",
 	[NFR_REFUSED_MEMORY]	= "memory",
 	[NFR_REFUSED_CREDITS]	= "credits",
+	[NFR_REFUSED_DEVICE]	= "device",
 };
 
 /**

@@ -110,6 +110,14 @@ def up(
             "Add ARGS to the kernel's command line, such as init_on_alloc=0 (default: none).",
         ),
     ] = "",
+    dma: Annotated[
+        str,
+        option(
+            "FORM",
+            "Modelled cards access memory through a PCI function: direct, swiotlb for bounce "
+            "buffers, or iommu in strict mode (default: virtual DMA).",
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Start a lab; it runs until `nfsrdma lab down`."""
@@ -117,7 +125,7 @@ def up(
     from nfsrdma_tools.lab.config import LabConfig, clock_name
 
     config = LabConfig(
-        name, shape, kernel, clock, link, clients, memory, nic, cpus, extras, kernel_args
+        name, shape, kernel, clock, link, clients, memory, nic, cpus, extras, kernel_args, dma
     )
     state = lab.up(config, _step)
     if as_json:

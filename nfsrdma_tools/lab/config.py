@@ -32,6 +32,8 @@ BUILT = (*CHECKING, "6.12-arm64-64k")
 _NICS = ("rxe", "siw", "card")
 _SHAPES = ("solo", "pair")
 _CLOCKS = ("wall", "instructions", "counted")
+# how addresses of modelled cards get to memory, see machine.py
+_DMA = ("direct", "swiotlb", "iommu")
 _LINK = re.compile(r"(\d{1,4}[kmg]bit)/(\d{1,6})(us|ms)")
 
 
@@ -87,6 +89,8 @@ class LabConfig:
     extras: bool = False
     kernel_args: str = ""
     """Added to the kernel's command line, such as "init_on_alloc=0"."""
+    dma: str = ""
+    """How modelled cards access memory: direct, swiotlb or iommu; "": by virtual DMA."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", self.name):
@@ -135,6 +139,14 @@ class LabConfig:
             raise UsageError(
                 "modelled cards connect only devices of one kernel",
                 "use --shape solo with --nic card, or --nic rxe",
+            )
+        if not self.dma:
+            return
+        _one_of("dma", self.dma, _DMA)
+        if self.nic != "card":
+            raise UsageError(
+                f"dma is {self.dma!r}, and devices of type {self.nic} do no DMA",
+                f"use --nic card, or leave out --dma {self.dma}",
             )
 
     @property

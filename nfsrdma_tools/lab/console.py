@@ -11,12 +11,12 @@ from nfsrdma_tools.errors import UserError
 
 __all__ = ["Console", "EmulatorFaultError", "KernelReportError"]
 
-# What lib/bug.c, lockdep, hung_task, slub and the sanitizers print, also when they give up. It is
-# not what `nfsrdma explain` takes for reports: the lab imports no part of the host, and a test has
-# to fail on more (kmemleak that gives up, DMA-API, a device in use for ever), anywhere in a line:
-# consoles join lines. Stall detectors are left out: on a busy host an emulated processor may stall
-# for as long as their timeouts. So are data races (KCSAN) outside of our module: the kernel has
-# many of its own.
+# What lib/bug.c, lockdep, hung_task, slub and the sanitizers print, also when they give up, and a
+# modelled card. It is not what `nfsrdma explain` takes for reports: the lab imports no part of the
+# host, and a test has to fail on more (kmemleak that gives up, DMA-API, a device in use for ever),
+# anywhere in a line: consoles join lines. Stall detectors are left out: on a busy host an emulated
+# processor may stall for as long as their timeouts. So are data races (KCSAN) outside of our
+# module: the kernel has many of its own.
 _REPORT = re.compile(
     r"Oops|BUG: (?!soft lockup|workqueue lockup|KCSAN: (?!.*\[nfsrdma\]))|BUG \S+ \(|Kernel panic"
     r"|general protection fault|WARNING: (CPU|possible|inconsistent|suspicious RCU|bad |held lock"
@@ -24,7 +24,7 @@ _REPORT = re.compile(
     r"|INFO: (task .* blocked|trying to register non-static key|lockdep is turned off)"
     r"|possible recursive locking|refcount_t:|unregister_netdevice: waiting|Unable to mount root"
     r"|UBSAN:|ODEBUG|list_(add|del) corruption|SLUB .*leak|still has objects"
-    r"|DMA-API: .*(error|warning|out of memory|ENOMEM)"
+    r"|DMA-API: .*(error|warning|out of memory|ENOMEM)|nfsrdma_card: .*DMA fault"
     r"|kmemleak: (\d+ new|Memory pool empty|Cannot allocate|Kernel memory leak detector disabled)"
 )
 # rdma_rxe may take an RDMA Read that is retried half way as done, and warns of it. Packets are

@@ -31,7 +31,15 @@ from nfsrdma_tools.lab.architecture import AMD64, ARM64, of_kernel
 from nfsrdma_tools.lab.config import BUILT, CHECKING, FOREIGN, MODULE_KERNELS, LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.image import recipe_hash
-from nfsrdma_tools.lab.machine import SNAPSHOT, Hardware, Lan, Machine, restore_snapshot, warm_disk
+from nfsrdma_tools.lab.machine import (
+    IDLE_FUNCTION,
+    SNAPSHOT,
+    Hardware,
+    Lan,
+    Machine,
+    restore_snapshot,
+    warm_disk,
+)
 from nfsrdma_tools.lab.nodes import LabState, Nodes, attach, read_state
 from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
@@ -47,6 +55,12 @@ __all__ = [
 ]
 
 _Step = Callable[[str], None]
+# binds the idle function to the module of the cards
+_BIND = f"""
+cd /sys/bus/pci
+echo nfsrdma_card > devices/{IDLE_FUNCTION}/driver_override
+test -e devices/{IDLE_FUNCTION}/driver || echo {IDLE_FUNCTION} > drivers/nfsrdma_card/bind
+"""
 
 
 def _silent(_: str) -> None:
@@ -119,7 +133,13 @@ def _our_module(kernel: kernels.Kernel, base: image.Image, step: _Step) -> Path 
 def _hardware(config: LabConfig, engine: str) -> Hardware:
     cpus = config.cpus if config.clock == "wall" else 1
     return Hardware(
-        config.kernel, config.clock, engine, cpus, config.memory, kernel_args=config.kernel_args
+        config.kernel,
+        config.clock,
+        engine,
+        cpus,
+        config.memory,
+        kernel_args=config.kernel_args,
+        dma=config.dma,
     )
 
 
@@ -227,6 +247,10 @@ class Lab(Nodes):
         module = file.read_bytes() if file else b""
         for node in self.config.nodes:
             self.run(node, "lab-nic", self.config.nic, stdin=module)
+            if self.config.dma:
+                self.run(node, "sh", "-ec", _BIND)
+                # cards take the function when they are added
+                self.run(node, "lab-nic", self.config.nic)
         if self.config.nic == "card":
             # new cards have an infinite rate and no delay: give them netem's
             self.set_link(str(self.config.wire))

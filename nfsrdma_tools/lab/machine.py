@@ -28,7 +28,16 @@ from nfsrdma_tools.lab.paths import cache_dir, lock_of
 from nfsrdma_tools.lab.qemu import Monitor, qemu, version
 from nfsrdma_tools.lock import file_lock
 
-__all__ = ["SNAPSHOT", "Hardware", "Lan", "Machine", "qemu_argv", "restore_snapshot", "warm_disk"]
+__all__ = [
+    "IDLE_FUNCTION",
+    "SNAPSHOT",
+    "Hardware",
+    "Lan",
+    "Machine",
+    "qemu_argv",
+    "restore_snapshot",
+    "warm_disk",
+]
 
 _HUB = ("-netdev", "hubport,id=lan,hubid=1")
 # a kernel with KASAN takes minutes under emulation on a busy host
@@ -44,6 +53,17 @@ _APPEND = (
 _CHECKING = (
     " acpi=noirq systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900"
 )
+# An idle function of PCI, which modelled cards borrow. QEMU's intel-iommu needs q35; virtio devices
+# bypass it.
+IDLE_FUNCTION = "0000:00:10.0"
+_FUNCTION = ("-device", "pci-testdev,addr=0x10")
+_IOMMU = ("-machine", "q35", "-device", "intel-iommu,intremap=off")
+_DMA = {
+    "direct": (_FUNCTION, ""),
+    "swiotlb": (_FUNCTION, " swiotlb=force"),
+    # strict: the end of a mapping is the end of access
+    "iommu": ((*_IOMMU, *_FUNCTION), " intel_iommu=on iommu.passthrough=0 iommu.strict=1"),
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +77,7 @@ class Hardware:
     memory: int
     lan: tuple[str, ...] = ()
     kernel_args: str = ""
+    dma: str = ""
 
     @property
     def architecture(self) -> Architecture:
@@ -73,6 +94,7 @@ def qemu_argv(
     return (
         *("setpriv", "--pdeathsig", "KILL", *qemu(hardware.architecture), "-name", node),
         *(*hardware.architecture.options, "-nodefaults"),
+        *_DMA.get(hardware.dma, ((), ""))[0],
         # a triple fault resets a processor and prints nothing: it ends QEMU, which check() sees
         *("-no-reboot", *_processor(hardware)),
         *("-m", str(hardware.memory), "-display", "none"),
@@ -93,6 +115,7 @@ def qemu_argv(
 
 def _boot(kernel: Kernel, hardware: Hardware) -> tuple[str, ...]:
     more = _CHECKING if kernel.name in CHECKING else ""
+    more += _DMA.get(hardware.dma, ((), ""))[1]
     words = f"console={hardware.architecture.console} {_APPEND}{more} {hardware.kernel_args}"
     files = ("-kernel", str(kernel.vmlinuz), "-initrd", str(kernel.initrd))
     return (*files, "-append", words.rstrip())

@@ -160,7 +160,7 @@ class Nodes:
         return {
             **{"name": config.name, "shape": config.shape, "kernel": config.kernel},
             **{"clock": config.clock, "link": str(config.wire), "accel": self.accel},
-            **{"nic": config.nic, "kernel_args": config.kernel_args},
+            **{"nic": config.nic, "kernel_args": config.kernel_args, "dma": config.dma},
             # the instruction count depends on the emulator, too
             "qemu": version(),
         }

@@ -30,7 +30,7 @@ _MODULES = (
     "irdma",
 )
 _CLOCK = "sys/devices/system/clocksource/clocksource0"
-_LAB = ("clock", "accel", "shape", "link", "nic", "kernel", "kernel_args", "qemu")
+_LAB = ("clock", "accel", "shape", "link", "nic", "kernel", "kernel_args", "dma", "qemu")
 # of nfsrdma_card, in debugfs: what its time depends on
 _CARD = ("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation")
 

@@ -226,6 +226,20 @@ static void nfr_svc_grant_undo(struct nfr_svc_grant *grant)
 	kvfree(grant);
 }
 
+/*
+ * The pages stay the file's own, and are mapped once: a device that reads a copy of them, or what
+ * memory has without the processor's caches, would read old data.
+ */
+static void nfr_svc_grant_is_blind(struct nfr_svc *branch)
+{
+	nfr_svc_count(branch, refused[NFR_REFUSED_DEVICE], 1);
+	if (READ_ONCE(nfr_svc_notices(branch)->blind))
+		return;
+	WRITE_ONCE(nfr_svc_notices(branch)->blind, true);
+	pr_info_ratelimited("nfsrdma: device %s: its mappings are copies, or not coherent; no references are granted\n",
+			    branch->conn->device->name);
+}
+
 /* Collect and map the pages of an extent. Returns a grant in no list, or NULL. */
 static struct nfr_svc_grant *nfr_svc_grant_prepare(struct nfr_svc *branch,
 						   const struct nfr_read *read,
@@ -239,6 +253,11 @@ static struct nfr_svc_grant *nfr_svc_grant_prepare(struct nfr_svc *branch,
 	}
 	if (nfr_svc_grant_map(grant)) {
 		nfr_svc_count(branch, refused[NFR_REFUSED_MEMORY], 1);
+		nfr_svc_grant_undo(grant);
+		return NULL;
+	}
+	if (!nfr_mem_device_sees(&grant->exposure)) {
+		nfr_svc_grant_is_blind(branch);
 		nfr_svc_grant_undo(grant);
 		return NULL;
 	}
@@ -418,6 +437,8 @@ static void nfr_svc_grant_watched(struct nfr_svc *branch, const struct nfr_read 
 	nfr_svc_watch_unlock(watch);
 	nfr_svc_revoke_post(&due);
 	local_bh_enable();
+	if (why < 0 && READ_ONCE(nfr_svc_notices(branch)->blind))
+		why = NFR_REFUSED_DEVICE;
 	if (why < 0 && !nfr_svc_notice_may_grant(branch))
 		why = NFR_REFUSED_CREDITS;
 	if (why < 0)

@@ -93,6 +93,7 @@ struct nfr_svc_client {
  * @waited_at: time from which tasks have waited, for the first of them or since the last batch
  * @posted: time at which @batch was posted, or the wait for credits began, in jiffies
  * @failed: posting or an invalidation failed: only a fence ends the grants
+ * @blind: the device does not see what the processor writes to mapped memory: nothing is granted
  * @revoke_cqe: completion of the last invalidation of @batch
  */
 struct nfr_svc_notices {
@@ -124,6 +125,7 @@ struct nfr_svc_notices {
 	ktime_t waited_at;
 	unsigned long posted;
 	bool failed;
+	bool blind;
 	struct ib_cqe revoke_cqe;
 };
 

@@ -59,6 +59,14 @@ def test_modelled_cards_need_the_shape_solo() -> None:
     assert LabConfig("a", nic="card").nic == "card"
 
 
+def test_cards_only_do_dma() -> None:
+    assert LabConfig("a", nic="card", dma="iommu").dma == "iommu"
+    with pytest.raises(UserError, match="devices of type rxe do no DMA"):
+        LabConfig("a", dma="iommu")
+    with pytest.raises(UserError, match="dma is 'virtual'"):
+        LabConfig("a", nic="card", dma="virtual")
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -35,6 +35,7 @@ REPORTS = [
     "[   12.3] kmemleak: Memory pool empty, consider increasing CONFIG_DEBUG",
     "[   12.3] DMA-API: virtio-pci 0000:00:03.0: cacheline tracking ENOMEM, dma-debug disabled",
     "[   12.3] DMA-API: debugging out of memory - disabling",
+    "[   12.3] nfsrdma_card: card0: DMA fault: no memory of 0000:00:10.0 is mapped at 0xfffff000",
     "[   12.3] ODEBUG: free active (active state 0) object: 00000000 object type: work_struct",
     "[   12.3] list_del corruption. prev->next should be ffff8880, but was dead4ead. (prev=f)",
 ]

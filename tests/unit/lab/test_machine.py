@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,23 @@ def test_arguments_of_the_kernel_end_its_command_line() -> None:
     )  # fmt: skip
     line = argv[argv.index("-append") + 1]
     assert line.endswith(" init_on_alloc=0 quiet") and line.startswith("console=ttyS0 ")
+
+
+@pytest.mark.parametrize(
+    ("dma", "machine", "words"),
+    (
+        ("direct", "", ""),
+        ("swiotlb", "", "swiotlb=force"),
+        ("iommu", "-machine q35 -device intel-iommu,intremap=off", "iommu.strict=1"),
+    ),
+)
+def test_a_machine_has_an_idle_function_for_cards(dma: str, machine: str, words: str) -> None:
+    plain = Hardware("6.12", "wall", "tcg", 2, 1024)
+    argv, other = _argv(replace(plain, dma=dma)), _argv(plain)
+    # before the devices that the IOMMU is to translate for
+    assert argv.index("pci-testdev,addr=0x10") < argv.index("virtio-net-pci")
+    assert machine in argv and words in argv
+    assert not any(word in other for word in ("pci-testdev", "iommu", "swiotlb", "-machine"))
 
 
 @pytest.mark.parametrize(

@@ -576,6 +576,49 @@ static const char *other_failures_break_the_queue_pair(struct pair *pair)
 	return NULL;
 }
 
+/* --- memory that is not mapped any more: an IOMMU refuses it --- */
+
+static const char *send_from_unmapped_memory_fails(struct pair *pair)
+{
+	EXPECT(!post_recv(&pair->far, 1, 0, 10));
+	end_unmap(&pair->near);
+	EXPECT(!post_send_wr(&pair->near, IB_WR_SEND, 2, 10, 0));
+	EXPECT(comes(&pair->near, 2, IB_WC_LOC_PROT_ERR));
+	EXPECT(in_state(&pair->near, IB_QPS_ERR) && in_state(&pair->far, IB_QPS_RTS));
+	return NULL;
+}
+
+static const char *receive_in_unmapped_memory_fails(struct pair *pair)
+{
+	EXPECT(!post_recv(&pair->far, 1, 0, 10));
+	end_unmap(&pair->far);
+	EXPECT(!post_send_wr(&pair->near, IB_WR_SEND, 2, 10, 0));
+	EXPECT(comes(&pair->near, 2, IB_WC_REM_OP_ERR));
+	EXPECT(comes(&pair->far, 1, IB_WC_LOC_PROT_ERR));
+	return NULL;
+}
+
+/* The key is valid, and the memory behind it is not mapped */
+static const char *unmapped(struct pair *pair, enum ib_wr_opcode opcode)
+{
+	EXPECT(offered(pair, REMOTE));
+	end_unmap(&pair->far);
+	EXPECT(!post_rdma(pair, opcode, 2, pair->far.dma + 5, pair->far.mr->rkey, 9000));
+	EXPECT(comes(&pair->near, 2, IB_WC_REM_OP_ERR));
+	EXPECT(in_state(&pair->near, IB_QPS_ERR) && in_state(&pair->far, IB_QPS_ERR));
+	return NULL;
+}
+
+static const char *write_to_unmapped_memory_fails(struct pair *pair)
+{
+	return unmapped(pair, IB_WR_RDMA_WRITE);
+}
+
+static const char *read_of_unmapped_memory_fails(struct pair *pair)
+{
+	return unmapped(pair, IB_WR_RDMA_READ);
+}
+
 static const struct terms patient = { 7, 14, 8, 2, 16, REMOTE, 4 * QUEUE };
 static const struct terms closed = { 0, 1, 8, 2, 16, 0, 4 * QUEUE };
 static const struct terms small = { 0, 1, 8, 2, 16, REMOTE, 16 };
@@ -626,3 +669,12 @@ const struct test recoverable_tests[] = {
 };
 
 const unsigned int num_recoverable_tests = ARRAY_SIZE(recoverable_tests);
+
+const struct test unmapped_tests[] = {
+	TEST(send_from_unmapped_memory_fails, usual),
+	TEST(receive_in_unmapped_memory_fails, usual),
+	TEST(write_to_unmapped_memory_fails, usual),
+	TEST(read_of_unmapped_memory_fails, usual),
+};
+
+const unsigned int num_unmapped_tests = ARRAY_SIZE(unmapped_tests);

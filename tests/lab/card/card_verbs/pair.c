@@ -32,6 +32,8 @@ const struct terms usual = {
 
 static bool recoverable;
 module_param(recoverable, bool, 0444);
+static bool unmapped;
+module_param(unmapped, bool, 0444);
 
 static struct ib_device *found[2];
 static const char *results[64];
@@ -62,6 +64,9 @@ int post(struct end *end, struct ib_send_wr *wr, u64 id, u64 at, u32 length)
 		.addr = end->dma + at, .length = length, .lkey = end->pd->local_dma_lkey,
 	};
 
+	/* the processor copies inline data */
+	if (wr->send_flags & IB_SEND_INLINE)
+		sge.addr = (uintptr_t)end->data + at;
 	wr->wr_id = id;
 	wr->send_flags |= IB_SEND_SIGNALED;
 	if (!wr->sg_list && length) {
@@ -107,6 +112,27 @@ bool poll(struct end *end, struct ib_wc *wc)
 
 /* --- an end --- */
 
+/* Take the memory of an end away from its device */
+void end_unmap(struct end *end)
+{
+	if (end->mapped)
+		ib_dma_unmap_single(end->device, end->dma, SIZE, DMA_BIDIRECTIONAL);
+	end->mapped = false;
+}
+
+static int end_map(struct end *end)
+{
+	/* contiguous: one scatter-gather element covers all of it */
+	end->data = alloc_pages_exact(SIZE, GFP_KERNEL | __GFP_ZERO);
+	if (!end->data)
+		return -ENOMEM;
+	end->dma = ib_dma_map_single(end->device, end->data, SIZE, DMA_BIDIRECTIONAL);
+	if (ib_dma_mapping_error(end->device, end->dma))
+		return -EIO;
+	end->mapped = true;
+	return 0;
+}
+
 static void end_close(struct end *end)
 {
 	if (!IS_ERR_OR_NULL(end->qp))
@@ -117,7 +143,9 @@ static void end_close(struct end *end)
 		ib_destroy_cq(end->cq);
 	if (!IS_ERR_OR_NULL(end->pd))
 		ib_dealloc_pd(end->pd);
-	kvfree(end->data);
+	end_unmap(end);
+	if (end->data)
+		free_pages_exact(end->data, SIZE);
 }
 
 /* The first IPv4 address: the lab has a neighbour entry for it */
@@ -157,13 +185,10 @@ static int end_open(struct end *end, struct ib_device *device, const struct term
 	int i;
 
 	end->device = device;
-	/* virtually contiguous: one scatter-gather element covers all of it */
-	end->data = kvzalloc(SIZE, GFP_KERNEL);
 	end->pd = ib_alloc_pd(device, terms->pd_flags);
 	end->cq = ib_create_cq(device, NULL, NULL, NULL, &attr);
-	if (!end->data || IS_ERR(end->pd) || IS_ERR(end->cq))
+	if (end_map(end) || IS_ERR(end->pd) || IS_ERR(end->cq))
 		return -ENOMEM;
-	end->dma = (uintptr_t)end->data;
 	end->mr = ib_alloc_mr(end->pd, IB_MR_TYPE_MEM_REG, REGION);
 	if (IS_ERR(end->mr))
 		return PTR_ERR(end->mr);
@@ -243,6 +268,10 @@ static struct ib_client client = { .name = "card_verbs", .add = add };
 
 static const struct test *chosen(unsigned int *num)
 {
+	if (unmapped) {
+		*num = num_unmapped_tests;
+		return unmapped_tests;
+	}
 	*num = recoverable ? num_recoverable_tests : num_tests;
 	return recoverable ? recoverable_tests : tests;
 }

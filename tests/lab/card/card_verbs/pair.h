@@ -13,6 +13,7 @@
 /**
  * struct end - one of the two queue pairs, with its memory
  * @data: SIZE bytes of memory, @dma as the device sees it
+ * @mapped: whether @dma is mapped
  * @mr: a region for REGION pages at the start of @data, not registered
  */
 struct end {
@@ -24,6 +25,7 @@ struct end {
 	struct scatterlist sg[REGION];
 	u8 *data;
 	u64 dma;
+	bool mapped;
 	union ib_gid gid;
 	u32 gid_index;
 };
@@ -54,9 +56,9 @@ struct test {
 	const struct terms *terms;
 };
 
-/* Cases for all devices, and for devices that recover from refused requests */
-extern const struct test tests[], recoverable_tests[];
-extern const unsigned int num_tests, num_recoverable_tests;
+/* Cases for all devices, for devices that recover from refused requests, and behind an IOMMU */
+extern const struct test tests[], recoverable_tests[], unmapped_tests[];
+extern const unsigned int num_tests, num_recoverable_tests, num_unmapped_tests;
 
 /* pair.c */
 int state(struct end *end, enum ib_qp_state state);
@@ -66,6 +68,7 @@ int reg(struct end *end, u64 id, int access);
 int reg_list(struct end *end, struct ib_mr *mr, struct scatterlist *sg, int num, u64 id,
 	     int access);
 bool poll(struct end *end, struct ib_wc *wc);
+void end_unmap(struct end *end);
 int end_create_qp(struct end *end);
 int end_connect(struct end *end, const struct end *peer, const struct terms *terms);
 

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cards whose addresses the DMA layer makes: mapped directly, bounced, or by a strict IOMMU."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.lab.machine import IDLE_FUNCTION
+from testbed import kernel_modules
+from testbed.killed_tasks import killed
+from testbed.labs import OURS, THEIRS, cards_lab, choose, counts_listeners, serve
+from testbed.module_data import WAYS, around, carried
+from testbed.node import modelled
+from testbed.node.grants import BLOCK, EXPORT, Reader, made, mounted_export
+from testbed.node.mounts import SERVER, counters, mounted
+from testbed.node.programs import call, until
+from testbed.remote import on
+
+VERBS = Path(__file__).with_name("card_verbs")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="no verbs module: only root can build it")
+# how the node's kernel makes addresses; without an IOMMU, none of a mapping that has ended faults
+FORMS = (pytest.param("direct", marks=pytest.mark.nightly), "swiotlb", "iommu")
+UNBOUNCED = (pytest.param("direct", marks=pytest.mark.nightly), "iommu")
+PERSONALITIES = ("read-write", "cached", "padded", "read-read", "pre-posted", "optimistic")
+# around a page, several, and the largest; what fits inline is added
+SIZES = around(4096, 17 * 4096, 1 << 20)
+LONG_SIZES = around(1024, 4096, 17 * 4096, 128 << 10, 1 << 20)
+FEW = ("buffered", "direct-skewed")
+DEBUGFS = Path("/sys/kernel/debug/nfsrdma_card")
+DRIVER = Path("/sys/bus/pci/drivers/nfsrdma_card")
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def cards(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A solo lab with two modelled cards that do DMA in one of the forms."""
+    with cards_lab(pytestconfig, f"dma-{request.param}", dma=request.param) as lab:
+        yield lab
+        nothing_faulted(lab)
+
+
+@pytest.fixture(scope="module")
+def ours(cards: Lab) -> Iterator[Lab]:
+    """The lab with our module at both ends."""
+    serve(cards, "server", OURS)
+    yield cards
+    serve(cards, "server", THEIRS)
+
+
+@on("client")
+def nothing_faulted() -> None:
+    """The IOMMU, or the card in its place, has found memory behind each address."""
+    lines = call("dmesg").splitlines()
+    assert [line for line in lines if "DMA fault" in line or "DMAR: [DMA" in line] == []
+
+
+@on("client")
+def functions() -> dict[str, str]:
+    """The function that each card uses."""
+    return {card: (DEBUGFS / card / "dma").read_text().strip() for card in modelled.CARDS}
+
+
+def test_cards_use_the_idle_function(cards: Lab) -> None:
+    assert functions(cards) == dict.fromkeys(modelled.CARDS, IDLE_FUNCTION)
+
+
+# --- verbs ---
+
+
+@pytest.fixture(scope="module")
+def verbs(cards: Lab) -> Lab:
+    """The lab with card_verbs.ko in the node."""
+    kernel_modules.place(cards, VERBS, "/run/card_verbs.ko", "client")
+    return cards
+
+
+@on("client", timeout=1800)
+def failures(*parameters: str) -> dict[str, str]:
+    """Run the cases of card_verbs.ko: the expectation that failed, by case.
+
+    The console hides the card's report of an access that was planted.
+    """
+    call("dmesg", "-n", "1" if parameters else "4")
+    call("insmod", "/run/card_verbs.ko", *parameters)
+    try:
+        output = Path("/sys/kernel/debug/card_verbs").read_text()
+    finally:
+        call("rmmod", "card_verbs")
+        call("dmesg", "-n", "4")
+    results = dict(line.split(" ", 1) for line in output.splitlines())
+    assert results
+    return {name: result for name, result in results.items() if result != "ok"}
+
+
+@ROOT
+@pytest.mark.parametrize("cards", UNBOUNCED, indirect=True)
+def test_verbs_complete_with_the_status_of_the_specification(verbs: Lab) -> None:
+    """No case syncs its memory, so that none can do with bounce buffers."""
+    assert failures(verbs) == {}
+
+
+@on("client")
+def faults(card: str) -> int:
+    return modelled.counters(card)["dma_faults"]
+
+
+@on("client")
+def forget_reports() -> int:
+    """Clear the kernel's log; returns the number of faults in it."""
+    return call("dmesg", "--read-clear").count("DMA fault")
+
+
+@ROOT
+@pytest.mark.parametrize("cards", ("iommu",), indirect=True)
+def test_an_access_after_the_end_of_its_mapping_fails(verbs: Lab) -> None:
+    """This is the instrument: the tests below rely on it."""
+    nothing_faulted(verbs)
+    assert failures(verbs, "unmapped=1") == {}
+    assert (faults(verbs, "card0"), faults(verbs, "card1")) == (1, 3)
+    assert forget_reports(verbs) == 4
+
+
+# --- mounts ---
+
+
+def test_data_of_the_kernels_module_is_equal(cards: Lab, long: bool) -> None:
+    for seed, options in enumerate(("vers=3", "vers=4.2") if long else ("vers=4.2",)):
+        assert carried(cards, options, LONG_SIZES if long else SIZES, seed, FEW).bytes > 0
+    nothing_faulted(cards)
+
+
+@pytest.mark.parametrize("personality", PERSONALITIES)
+def test_data_of_each_personality_is_equal(ours: Lab, personality: str, long: bool) -> None:
+    choose(ours, personality)
+    try:
+        sizes, ways = (LONG_SIZES, WAYS) if long else (SIZES, FEW[1:])
+        assert carried(ours, "vers=3", sizes, 7, ways).bytes > 0
+    finally:
+        choose(ours, "read-write")
+    nothing_faulted(ours)
+
+
+@pytest.mark.parametrize("personality", PERSONALITIES)
+def test_readers_and_writers_are_killed(ours: Lab, personality: str, long: bool) -> None:
+    choose(ours, personality)
+    try:
+        killed(ours, "vers=3", silent=False, seed="tests", rounds=20 if long else 1)
+    finally:
+        choose(ours, "read-write")
+    nothing_faulted(ours)
+
+
+# --- grants ---
+
+
+@on("client")
+def grants() -> tuple[int, int]:
+    """Read a file until the server has decided about a reference to it.
+
+    Returns how many the server has granted, and for how many READs its device was no good.
+    """
+    data = made(EXPORT / "granted", 5)
+    with mounted_export(), Reader("granted") as reader:
+
+        def decided() -> tuple[int, int]:
+            assert reader.read() == data[:BLOCK]
+            now = counters(SERVER)
+            return now.get("grants", 0), now.get("refused_device", 0)
+
+        until("a grant, or its refusal", lambda: any(decided()))
+        return decided()
+
+
+def test_a_device_that_reads_copies_gets_no_references(ours: Lab) -> None:
+    """With bounce buffers, the device would read what the page cache was."""
+    counts_listeners(ours.config.kernel)
+    choose(ours, "optimistic")
+    try:
+        granted, refused = grants(ours)
+    finally:
+        choose(ours, "read-write")
+    assert (granted > 0, refused > 0) == (
+        ours.config.dma != "swiotlb",
+        ours.config.dma == "swiotlb",
+    )
+
+
+# --- removal ---
+
+
+def unbind() -> None:
+    """Take the function from the cards, and give it back."""
+    (DRIVER / "unbind").write_text(IDLE_FUNCTION)
+    assert not any((modelled.SYSFS / card).exists() for card in modelled.CARDS)
+    (DRIVER / "bind").write_text(IDLE_FUNCTION)
+    for card in modelled.CARDS:
+        modelled.add(card)
+
+
+@on("client", timeout=1800)
+def removed() -> None:
+    """The card fails under load in each way, and its function goes; the mount recovers."""
+    modelled.each_failure()
+    with mounted("vers=3,timeo=50"), modelled.load():
+        unbind()
+
+
+def test_a_mount_of_the_kernels_module_survives_removal(cards: Lab) -> None:
+    removed(cards)
+    nothing_faulted(cards)
+
+
+def test_a_mount_of_our_module_survives_removal(ours: Lab) -> None:
+    removed(ours)
+    nothing_faulted(ours)
