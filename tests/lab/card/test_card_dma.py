@@ -20,10 +20,12 @@ from testbed.node.programs import call, until
 from testbed.remote import on
 
 VERBS = Path(__file__).with_name("card_verbs")
+pytestmark = pytest.mark.nightly
+
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="no verbs module: only root can build it")
 # how the node's kernel makes addresses; without an IOMMU, none of a mapping that has ended faults
-FORMS = (pytest.param("direct", marks=pytest.mark.nightly), "swiotlb", "iommu")
-UNBOUNCED = (pytest.param("direct", marks=pytest.mark.nightly), "iommu")
+FORMS = ("direct", "swiotlb", "iommu")
+UNBOUNCED = ("direct", "iommu")
 PERSONALITIES = ("read-write", "cached", "padded", "read-read", "pre-posted", "optimistic")
 # around a page, several, and the largest; what fits inline is added
 SIZES = around(4096, 17 * 4096, 1 << 20)

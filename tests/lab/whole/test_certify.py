@@ -14,6 +14,8 @@ from testbed.labs import cards_lab, traces
 from testbed.node import modelled
 from testbed.remote import on
 
+pytestmark = pytest.mark.nightly
+
 STORE, BUNDLE = "/run/certify.db", "/run/certify.tar.gz"
 RESULTS = "var/lib/nfsrdma/certify.json"
 
@@ -91,7 +93,6 @@ def test_all_passes_over_the_modelled_card(cards: Lab) -> None:
     assert len(certificate.bundled.of_status(PASSED)) < len(ALL)
 
 
-@pytest.mark.nightly
 def test_each_personality_passes_over_the_modelled_card(cards: Lab) -> None:
     certificate = certified(cards, "--module")
     assert certificate.steps == wanted(module=True), certificate.found
@@ -122,7 +123,6 @@ def test_a_card_that_drops_invalidations_fails(cards: Lab) -> None:
     assert certificate.steps["data rdma"] == FAILED
 
 
-@pytest.mark.nightly
 def test_an_interrupted_certification_resumes(cards: Lab) -> None:
     """After a kill -9, the next command undoes what is left, and no step is repeated."""
     before = traces(cards)
