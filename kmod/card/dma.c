@@ -27,7 +27,8 @@ void card_dma_init(struct card_function *function, struct device *dev)
 	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
 
 	function->dev = dev;
-	if (domain && domain->type != IOMMU_DOMAIN_IDENTITY)
+	/* IOMMU_DOMAIN_PLATFORM (powerpc) has no iova_to_phys(), which the core does not check */
+	if (domain && (domain->type & __IOMMU_DOMAIN_PAGING))
 		function->domain = domain;
 	static_branch_inc(&card_dma_used);
 }
