@@ -145,7 +145,7 @@ struct card_wire {
 struct iommu_domain;
 
 /**
- * struct card_function - function of PCI through which cards access memory
+ * struct card_function - PCI function through which cards access memory
  * @list: link in the list of bound functions
  * @dev: device for which users of the cards map memory
  * @domain: address space of @dev; NULL if an IOMMU does not translate its addresses

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Addresses for DMA, translated back to memory, as an IOMMU does for a card.
+ * Translation of DMA addresses to memory, as an IOMMU does it for a card.
  *
- * Nothing of a translation is kept: each copy of up to 4 KiB looks at the page table of the IOMMU,
+ * No translation is cached: each copy of up to 4 KiB reads the page table of the IOMMU,
  * so that an access after the end of a mapping fails at once. With swiotlb, the address is that of
  * the bounce buffer: without a sync, the card reads and leaves stale data, as a real one does.
  * An IOMMU's check of directions is not modelled.
@@ -13,7 +13,7 @@
 
 #include "queues.h"
 
-/* Whether a function is bound: else all cards use virtual DMA */
+/* A function is bound: without one, all cards use virtual DMA */
 DEFINE_STATIC_KEY_FALSE(card_dma_used);
 
 /**
@@ -27,7 +27,8 @@ void card_dma_init(struct card_function *function, struct device *dev)
 	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
 
 	function->dev = dev;
-	if (domain && domain->type != IOMMU_DOMAIN_IDENTITY)
+	/* IOMMU_DOMAIN_PLATFORM (powerpc) has no iova_to_phys(), which the core does not check */
+	if (domain && (domain->type & __IOMMU_DOMAIN_PAGING))
 		function->domain = domain;
 	static_branch_inc(&card_dma_used);
 }

@@ -3,9 +3,9 @@
  * PCI functions that cards borrow.
  *
  * Without one, cards use virtual DMA: an address is a kernel pointer, and no mapping takes place.
- * A card that is added while an idle function of PCI is bound to the driver nfsrdma_card is a
- * device of DMA: its users map memory for that function, through its IOMMU or swiotlb, and the
- * card translates their addresses back, see dma.c. The function itself does nothing.
+ * A card that is added while an idle PCI function is bound to the driver nfsrdma_card uses the DMA
+ * API: its users map memory for that function, through its IOMMU or swiotlb, and the card
+ * translates their addresses to memory, see dma.c. The function itself does nothing.
  *
  * The driver has no table of ids, so that it takes only a function that root gives it, by
  * driver_override or new_id. Unbinding removes the cards first.

@@ -79,7 +79,7 @@ static const struct card_range *card_range_find(const struct card_mr *mr, u64 at
  * @range: output: range that has the address; NULL for a region of all memory
  * @room: output: contiguous bytes at the address, U32_MAX at most
  *
- * Return: kernel pointer, or address for DMA if the card has a function.
+ * Return: kernel pointer, or DMA address if the card has a function.
  */
 u8 *card_key_at(const struct card_mr *mr, u64 addr, const struct card_range **range, u32 *room)
 {
@@ -163,8 +163,8 @@ bool card_key_register(struct card_qp *qp, u32 index, u32 key, int access)
  * @key: key of the region
  * @must_be_valid: refuse an invalid region
  *
- * When this function returns true, no access is in progress, unless keep_keys has the
- * card lie: then the region stays valid.
+ * When this function returns true, no access is in progress, unless keep_keys injects a
+ * fault: then the region stays valid.
  * Return: false if this queue pair has no such key to invalidate.
  */
 bool card_key_invalidate(struct card_qp *qp, u32 key, bool must_be_valid)

@@ -15,7 +15,7 @@ struct card_qp;
 /**
  * struct card_range - contiguous part of a memory region
  * @start: offset in the ranges of the region
- * @addr: kernel pointer, or address for DMA if the card has a function
+ * @addr: kernel pointer, or DMA address if the card has a function
  * @length: in bytes
  */
 struct card_range {
@@ -119,12 +119,12 @@ struct card_cq {
  * @skip: bytes of @sge before this position; only of the first element
  * @access: access rights that the regions need
  * @open: key 0 is all memory
- * @faulted: nothing is mapped where the position is
+ * @faulted: no memory is mapped at the position
  * @mr: region of the current element, or NULL
  * @range: range of @mr that has @at
  * @rest: bytes of the current element in the next ranges
  * @behind: bytes behind @room in the same range, for a card with a function
- * @dma: address for DMA of those
+ * @dma: DMA address of those
  * @at: next memory
  * @room: bytes at @at
  */

@@ -80,7 +80,8 @@ static phys_addr_t nfr_mem_phys(struct device *device, dma_addr_t addr)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(device);
 
-	if (domain && domain->type != IOMMU_DOMAIN_IDENTITY)
+	/* IOMMU_DOMAIN_PLATFORM (powerpc) has no iova_to_phys(), which the core does not check */
+	if (domain && (domain->type & __IOMMU_DOMAIN_PAGING))
 		return iommu_iova_to_phys(domain, addr);
 	return dma_to_phys(device, addr);
 }

@@ -88,7 +88,7 @@ enum nfr_refused {
 	NFR_REFUSED_LIMIT,
 	NFR_REFUSED_MEMORY,	/* no memory, or no region */
 	NFR_REFUSED_CREDITS,	/* the client has no room for notices */
-	NFR_REFUSED_DEVICE,	/* does not see what the processor writes to mapped memory */
+	NFR_REFUSED_DEVICE,	/* the device does not see what the processor writes later */
 	NFR_REFUSED_REASONS,
 };
 

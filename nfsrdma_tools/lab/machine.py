@@ -53,7 +53,7 @@ _APPEND = (
 _CHECKING = (
     " acpi=noirq systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900"
 )
-# An idle function of PCI, which modelled cards borrow. QEMU's intel-iommu needs q35; virtio devices
+# The idle PCI function that modelled cards borrow. QEMU's intel-iommu needs q35; virtio devices
 # bypass it.
 IDLE_FUNCTION = "0000:00:10.0"
 _FUNCTION = ("-device", "pci-testdev,addr=0x10")

@@ -227,10 +227,11 @@ static void nfr_svc_grant_undo(struct nfr_svc_grant *grant)
 }
 
 /*
- * The pages stay the file's own, and are mapped once: a device that reads a copy of them, or what
- * memory has without the processor's caches, would read old data.
+ * Grant nothing through this connection's device. A grant maps the pages of a file once, and the
+ * file changes later: a device that reads a copy, or bypasses the processor's caches, would read
+ * old data.
  */
-static void nfr_svc_grant_is_blind(struct nfr_svc *branch)
+static void nfr_svc_grant_refuse_device(struct nfr_svc *branch)
 {
 	nfr_svc_count(branch, refused[NFR_REFUSED_DEVICE], 1);
 	if (READ_ONCE(nfr_svc_notices(branch)->blind))
@@ -257,7 +258,7 @@ static struct nfr_svc_grant *nfr_svc_grant_prepare(struct nfr_svc *branch,
 		return NULL;
 	}
 	if (!nfr_mem_device_sees(&grant->exposure)) {
-		nfr_svc_grant_is_blind(branch);
+		nfr_svc_grant_refuse_device(branch);
 		nfr_svc_grant_undo(grant);
 		return NULL;
 	}

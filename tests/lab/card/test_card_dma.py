@@ -161,7 +161,7 @@ def test_readers_and_writers_are_killed(ours: Lab, personality: str, long: bool)
 def grants() -> tuple[int, int]:
     """Read a file until the server has decided about a reference to it.
 
-    Returns how many the server has granted, and for how many READs its device was no good.
+    Returns the number of grants, and of READs that got none because of the server's device.
     """
     data = made(EXPORT / "granted", 5)
     with mounted_export(), Reader("granted") as reader:
@@ -176,7 +176,7 @@ def grants() -> tuple[int, int]:
 
 
 def test_a_device_that_reads_copies_gets_no_references(ours: Lab) -> None:
-    """With bounce buffers, the device would read what the page cache was."""
+    """With bounce buffers, the device would read old data of the page cache."""
     counts_listeners(ours.config.kernel)
     choose(ours, "optimistic")
     try:
