@@ -151,7 +151,6 @@ class Certification:
         self.expected = len(names(self.choices.module, self.choices.pull))
         self._results: dict[StepName, Result] = {}
         self._module_error = ""
-        self._last: tuple[str, str | None] | None = None
 
     def certificate(self, machine: Machine = LIVE) -> Certificate:
         """The results until now, with the row of the card."""
@@ -445,7 +444,6 @@ class Certification:
                 if error.what != PERSONALITY:
                     raise
                 raise _CannotRunError(f"the server does not offer it: {error.message}") from error
-            self._last = transport, personality
             remove = self._removal(directory)
             self._changes.add(remove)
             yield made
@@ -453,20 +451,20 @@ class Certification:
 
     @contextlib.contextmanager
     def _files(self) -> Iterator[None]:
-        """The folder of files is removed from the server at the end of the block."""
-        self._last = None
+        """The folder of files is removed from the server at the end of the block.
+
+        Over TCP: the transport of the step may be what failed.
+        """
         try:
             yield
-        except BaseException:
-            with contextlib.suppress(UserError, OSError):
-                self._remove_files()
-            raise
-        self._remove_files()
-
-    def _remove_files(self) -> None:
-        if self._last:
-            with self._mounted(*self._last) as made:
-                self._removal(made.directory).undo()
+        finally:
+            # an error here must not take the place of that of the block, or of Ctrl-C
+            try:
+                with self._mounted("tcp") as made:
+                    self._removal(made.directory).undo()
+            except (UserError, OSError) as error:
+                name = Path(self._folder(Path())).name
+                self._tell(f"{name} stays in {self.plan.target}, remove it there: {error}")
 
     def _removal(self, directory: Path) -> Run:
         folder = self._folder(directory)

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -218,6 +219,38 @@ def test_a_lie_of_one_transport_is_found_by_the_other(store: Store, host: Host) 
     assert result.status == FAILED
     assert "tcp-direct-4097 (direct): 1 of 4097 bytes are wrong, the first at 4096" in result.found
     assert certification_status(store, host) == 1
+
+
+def test_files_are_removed_over_tcp_after_a_failure(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = f"import sys\nif sys.argv[2] == 'read': sys.exit('errno 5')\n{PROGRAM}"
+    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", broken))
+    assert certified(store, host)["data", "rdma"].status == FAILED
+    over = [request.transport for request in host.mounts]
+    # written over TCP and RDMA, not read over RDMA, removed
+    assert over[5:9] == ["tcp", "rdma", "rdma", "tcp"]
+
+
+def test_files_that_stay_on_the_server_are_told(store: Store, host: Host) -> None:
+    def refuse(_: MountRequest) -> None:
+        if len(host.mounts) == 4:
+            raise UserError("the server is gone")
+
+    host.refuse = refuse
+    told: list[str] = []
+    done = certification(store, host)
+    done._tell = told.append
+    try:
+        results = {e.name: e for e in done.run() if isinstance(e, Result)}
+        assert results["data", "tcp"].status == PASSED
+        (line,) = set(told)
+        assert re.fullmatch(
+            r"\.nfsrdma-certify-\w{12} stays in .*, remove it there: the server is gone", line
+        )
+    finally:
+        for left in host.export.iterdir():
+            shutil.rmtree(left)
 
 
 def certification_status(store: Store, host: Host) -> int:
