@@ -13,10 +13,8 @@ import itertools
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,8 +65,10 @@ _TRANSFER = Path(__file__).with_name("transfer.py")
 _PYTHON = ("setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-I", "-S")
 # an error in the place of a mount that hangs
 _SOFT = ("soft", "timeo=300", "retrans=2")
-_LIMIT_S = 300.0
-_PULL_LIMIT_S = 600.0
+# 10 min: longer than a hand at the cable and a new connection take; not for ever, because the undo
+# of a killed certification looks at the mount
+_PATIENT = ("soft", "timeo=6000", "retrans=2")
+_LIMIT_S = _PULL_LIMIT_S = 300.0
 _SETTLES_S, _PAUSE_S = 5.0, 0.2
 _TIMED_OUT = 124
 _NO_PLACE = frozenset((1, 13, 28, 30, 122))
@@ -390,23 +390,33 @@ class Certification:
         def is_up() -> bool:
             return any(each.name == link.name and each.active for each in nldev.links())
 
-        stopped = threading.Event()
-        with self._files(), self._mounted(over, options=()) as made, ThreadPoolExecutor(1) as pool:
-            self._transfer("write", made, over)
-            before = mountstats.read(made.directory)
-            try:
+        with self._files():
+            with self._mounted(over) as made:
+                self._transfer("write", made, over)
+            # a new mount: this host's cache has the files
+            with self._mounted(over, options=_PATIENT) as made:
+                before = mountstats.read(made.directory)
                 self._tell(f"pull the cable of {link.name} now")
                 if not _until(lambda: not is_up(), _PULL_LIMIT_S):
                     raise _CannotRunError(f"{link.name} stayed up for {_PULL_LIMIT_S:g} s")
-                reading = pool.submit(self._transfer, "read", made, over, stopped=stopped)
                 self._tell(f"{link.name} is down: plug the cable in again")
-                if not _until(is_up, _PULL_LIMIT_S):
-                    raise UserError(f"{link.name} did not come up within {_PULL_LIMIT_S:g} s")
-                self._tell(f"{link.name} is up")
-                done = reading.result(_LIMIT_S)
-            finally:
-                stopped.set()
-            after = mountstats.difference(mountstats.read(made.directory), before)
+                end, up = time.monotonic() + _PULL_LIMIT_S, False
+
+                def watch() -> None:
+                    nonlocal up
+                    if not up and is_up():
+                        up = True
+                        self._tell(f"{link.name} is up")
+                    if not up and time.monotonic() > end:
+                        raise UserError(f"{link.name} did not come up in {_PULL_LIMIT_S:g} s")
+
+                limit = _PULL_LIMIT_S + _LIMIT_S
+                done = self._transfer("read", made, over, limit=limit, watch=watch)
+                # the answer may have come another way
+                while not up:
+                    time.sleep(_PAUSE_S)
+                    watch()
+                after = mountstats.difference(mountstats.read(made.directory), before)
         figures = {
             "files": float(done.files),
             "wrong_files": float(done.wrong_files),
@@ -474,17 +484,17 @@ class Certification:
         return str(directory / f".nfsrdma-certify-{self.plan.uid[:12]}")
 
     def _transfer(
-        self, verb: str, made: Mount, *writers: str, stopped: threading.Event | None = None
+        self,
+        verb: str,
+        made: Mount,
+        *writers: str,
+        limit: float | None = None,
+        watch: Callable[[], None] | None = None,
     ) -> _Transfer:
         """Have transfer.py write the files of a writer, or read and compare those of several."""
-
-        def watch() -> None:
-            if stopped and stopped.is_set():
-                raise UserError("the step was ended")
-
-        limit = _PULL_LIMIT_S + _LIMIT_S if stopped else _LIMIT_S
         words = (verb, self._folder(made.directory), self.plan.uid, *writers)
-        result = run(*_PYTHON, _TRANSFER, *words, check=False, timeout=limit, watch=watch)
+        timeout = limit or _LIMIT_S
+        result = run(*_PYTHON, _TRANSFER, *words, check=False, timeout=timeout, watch=watch)
         if result.returncode:
             raise _transfer_error(result, f"{verb} over {made.transport}")
         *rows, numbers = map(json.loads, result.stdout.splitlines())

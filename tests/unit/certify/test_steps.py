@@ -397,8 +397,31 @@ def test_the_cable_is_pulled_and_the_data_is_equal(store: Store, host: Host) -> 
     assert [text.partition(":")[0] for text in told] == [
         "pull the cable of mlx5_0/1 now", "mlx5_0/1 is down", "mlx5_0/1 is up",
     ]  # fmt: skip
-    # without a limit of the client: the server answers when the cable is back
-    assert "soft" not in host.mounts[-2].options
+    # written, read after a new mount that waits long enough, removed
+    *_, written, read, removed = host.mounts
+    assert [request.transport for request in (written, read, removed)] == ["rdma", "rdma", "tcp"]
+    assert {"soft", "timeo=6000"} < {*read.options}
+
+
+def test_a_cable_that_stays_out_is_a_failure(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.note(store.plan(), "certify", json.dumps({"module": False, "pull": True}))
+    down = [replace(LINK, state="DOWN")]
+    answers = "import time; time.sleep(60)"
+
+    def tell(text: str) -> None:
+        if "pull the cable" in text:
+            host.links = down
+            monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", answers))
+
+    pulled = certification(store, host)
+    pulled._tell = tell
+    monkeypatch.setattr(steps, "_PULL_LIMIT_S", 0.5)
+    results = {e.name: e for e in pulled.run() if isinstance(e, Result)}
+    assert (results["pull", "rdma"].status, results["pull", "rdma"].found) == (
+        FAILED, "mlx5_0/1 did not come up in 0.5 s",
+    )  # fmt: skip
 
 
 def test_nobody_pulls_the_cable(store: Store, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
