@@ -37,7 +37,7 @@ from nfsrdma_tools.host.machine import LIVE
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount
-from nfsrdma_tools.host.nfs.mountstats import MountStats, Operation, Xprt
+from nfsrdma_tools.host.nfs.mountstats import ByteCounts, MountStats, Operation, Xprt
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.ports import Device, Link
@@ -70,7 +70,7 @@ class Host:
         self.findings = [Finding("links", "ok", "ACTIVE")]
         self.links = [LINK]
         self.log = ["[1.0] boot"]
-        self.connects = 0
+        self.connects, self.read_bytes, self.more_read = 0, 0, 1 << 20
         self.refuse: Callable[[MountRequest], None] = lambda _: None
         self.mounted: Callable[[MountRequest], None] = lambda _: None
         self.trial: Callable[[Trial], Trial] = lambda done: done
@@ -95,7 +95,9 @@ class Host:
 
     def stats(self, directory: Path) -> MountStats:
         xprt = Xprt("rdma", {"connect_count": self.connects})
-        return MountStats(directory, "0:50", "nfs4", xprts=(xprt,))
+        self.read_bytes += self.more_read
+        read = ByteCounts(server_read=self.read_bytes)
+        return MountStats(directory, "0:50", "nfs4", xprts=(xprt,), bytes=read)
 
     def measure(self, bench: Bench, one: Trial, check_data: bool) -> Trial:
         speed = 900.0 if one.cell.transport == "rdma" else 300.0
@@ -172,7 +174,8 @@ def test_each_step_has_a_result_and_what_cannot_run_is_unknown(store: Store, hos
     assert results["sweep", ""].figures["rdma_mb_per_s"] == 900
     assert results["counts", "rdma"].found == "probe sets: none: cannot import bcc"
     kinds = {(request.transport, request.options[0]) for request in host.mounts}
-    assert kinds == {("tcp", "soft"), ("rdma", "soft")}
+    assert kinds == {("tcp", "nosharecache"), ("rdma", "nosharecache")}
+    assert all("soft" in request.options for request in host.mounts)
 
 
 def test_a_read_has_a_new_mount(store: Store, host: Host) -> None:
@@ -251,6 +254,67 @@ def test_files_that_stay_on_the_server_are_told(store: Store, host: Host) -> Non
     finally:
         for left in host.export.iterdir():
             shutil.rmtree(left)
+
+
+def test_data_that_the_server_did_not_send_is_unknown(store: Store, host: Host) -> None:
+    host.more_read = 1
+    result = certified(store, host)["data", "rdma"]
+    assert result.status == UNKNOWN
+    assert "all equal, but not all over rdma, tcp came from the server" in result.found
+
+
+def test_a_read_without_permission_is_a_failure(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = f"import sys\nif sys.argv[2] == 'read': sys.exit('errno 13')\n{PROGRAM}"
+    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", refused))
+    result = certified(store, host)["data", "rdma"]
+    assert (result.status, result.found.partition(";")[0]) == (
+        FAILED, "read over rdma: Permission denied",
+    )  # fmt: skip
+
+
+class Probes:
+    """Probe sets that count nothing, or do not attach."""
+
+    enabled, names, summary = True, ("chunks", "registrations"), "all"
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+
+    def __call__(self, _: bool) -> "Probes":
+        return self
+
+    def attach(self) -> None:
+        if self.fault:
+            raise UserError(self.fault)
+
+    def begin(self) -> dict[str, Any]:
+        return {}
+
+    def end(self, *_: object) -> dict[str, list[dict[str, Any]]]:
+        return {"chunks": [], "registrations": []}
+
+    def release(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("probes", "status", "found"),
+    [
+        (Probes("the kernel refuses the program"), UNKNOWN, "the kernel refuses the program"),
+        (Probes(), FAILED, "probes: reads 0, expected 0; bytes_received 0, expected 0; "),
+    ],
+    ids=("not attached", "nothing counted"),
+)
+def test_counts_need_probes_that_count(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch,
+    probes: Probes, status: str, found: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(steps, "TrialProbes", probes)
+    result = certified(store, host)["counts", "rdma"]
+    assert result.status == status, result
+    assert result.found.startswith(found)
 
 
 def certification_status(store: Store, host: Host) -> int:
