@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from nfsrdma_tools.certify.result import (
     UNKNOWN,
     Certificate,
     Result,
+    Row,
     StepName,
     link_of,
     names,
@@ -43,6 +45,7 @@ from nfsrdma_tools.host.nfs.mounts import Mount, mounts
 from nfsrdma_tools.host.nfs.mountstats import MountStats
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.rdma import nldev
+from nfsrdma_tools.json_records import INVALID, fault, typed
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.personalities import OPTIMISTIC, PERSONALITIES
@@ -74,7 +77,7 @@ _TIMED_OUT = 124
 _NO_PLACE = frozenset((1, 13, 28, 30, 122))
 """EPERM, EACCES, ENOSPC, EROFS, EDQUOT: the export does not let this host write."""
 _SHOWN = 3
-_CHOICES = "certify"
+_CHOICES, _ROW = "certify", "certify row"
 
 
 class _CannotRunError(UserError):
@@ -145,20 +148,41 @@ class Certification:
         show: Callable[[Event], None],
     ) -> None:
         self.store, self.plan = store, store.plan()
-        self.choices = Choices(**json.loads(store.noted(self.plan, _CHOICES) or "{}"))
+        noted = store.noted(self.plan, _CHOICES)
+        if not noted:
+            raise UserError(f"{store.path} is no store of nfsrdma certify", "give another file")
+        try:
+            self.choices = typed(Choices, json.loads(noted))
+        except INVALID as error:
+            raise UserError(f"{store.path}: {fault(error)}", "the store is damaged") from error
         self._options, self._tell, self._show = options, tell, show
         self.server = Target.parse(self.plan.target).host
         self.expected = len(names(self.choices.module, self.choices.pull))
         self._results: dict[StepName, Result] = {}
         self._module_error = ""
 
-    def certificate(self, machine: Machine = LIVE) -> Certificate:
+    def certificate(self) -> Certificate:
         """The results until now, with the row of the card."""
+        return Certificate(self._row(), tuple(self._results.values()))
+
+    def _row(self) -> Row:
+        """What is certified, since the first step; UserError if this host has another one now."""
+        link = None
         with contextlib.suppress(UserError, OSError):
-            return Certificate(
-                row_of(machine, link_of(machine, self.plan.target)), tuple(self._results.values())
-            )
-        return Certificate(row_of(machine, None), tuple(self._results.values()))
+            link = link_of(LIVE, self.plan.target)
+        now, noted = row_of(LIVE, link), self.store.noted(self.plan, _ROW)
+        if not noted:
+            self.store.note(self.plan, _ROW, json.dumps(asdict(now)))
+            return now
+        try:
+            kept = typed(Row, json.loads(noted))
+        except INVALID as error:
+            raise UserError(f"{self.store.path}: {fault(error)}", "the store is damaged") from error
+        if link and kept.driver and replace(now, date=kept.date) != kept:
+            was, is_ = (" ".join(map(str, asdict(row).values())) for row in (kept, now))
+            message = f"the host has changed since this certification began: expected {was}, "
+            raise UserError(f"{message}found {is_}", "begin a new one")
+        return kept
 
     def run(self) -> Generator[Began | Result, None, None]:
         """Run the steps that the store lacks; yield each as it begins, and its result.
@@ -172,6 +196,7 @@ class Certification:
         with host_lock("certify", self.plan.uid, busy), journal() as changes:
             # after the journal's own start, which undoes what a killed certification has mounted
             self._require_own_connections()
+            self._row()
             self._changes, self._log = changes, _kernel_messages()
             wanted = names(self.choices.module, self.choices.pull)
             for ours, group in itertools.groupby(wanted, _is_ours):
@@ -381,8 +406,12 @@ class Certification:
             if isinstance(each, UserError):
                 raise _CannotRunError(each.message, each.hint)
         assert isinstance(before, list) and isinstance(after, list)  # noqa: S101 - for mypy
-        old = set(before)
-        entries = explain(line for line in after if line not in old)
+        if before and before[-1] not in after:
+            raise _CannotRunError("the kernel's buffer has lost messages since the start")
+        # by their number: without printk.time equal messages are equal lines
+        old = Counter(before)
+        old.subtract(after)
+        entries = explain(line for line in after if old[line] < 0)
         found = [entry for entry in entries if entry.severity in ("error", "warning")]
         errors = [f"{entry.name} ({entry.count})" for entry in found if entry.severity == "error"]
         figures: dict[str, float] = {"errors": len(errors), "warnings": len(found) - len(errors)}

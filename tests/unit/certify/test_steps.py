@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from unit.sweep.trials_made import with_columns
 
-from nfsrdma_tools.certify import steps
+from nfsrdma_tools.certify import result, steps
 from nfsrdma_tools.certify.result import (
     ALL,
     CERTIFICATE,
@@ -45,9 +45,11 @@ from nfsrdma_tools.probes import session
 from nfsrdma_tools.sweep.runner import Options
 from nfsrdma_tools.sweep.store import Store, Trial
 from nfsrdma_tools.sweep.trial import Bench
+from nfsrdma_tools.undo import Journal
 
 DEVICE = Device(0, "mlx5_0", 1, "ca", "roce", "mlx5", "22.31.1014", "0c42:a103:0001:0203")
 LINK = Link(DEVICE, 1, "ACTIVE", "LINK_UP", "ens1")
+BLOCKED = "INFO: task nfsd:812 blocked for more than 120 seconds."
 # a local file system may refuse O_DIRECT of odd sizes, which NFS does not
 PROGRAM = """
 import json, sys
@@ -317,6 +319,46 @@ def test_counts_need_probes_that_count(
     assert result.found.startswith(found)
 
 
+def test_a_certification_goes_on_with_what_it_began_with_only(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = certification(store, host).run()
+    next(events)
+    events.close()
+    monkeypatch.setattr(result, "__version__", "0.2.0")
+    with pytest.raises(UserError, match=r"has changed.*expected .*mlx5.*found .*0\.2\.0"):
+        next(certification(store, host).run())
+
+
+def test_the_store_of_a_sweep_is_no_certification(host: Host, tmp_path: Path) -> None:
+    with Store(tmp_path / "sweep.db") as other:
+        other.add_plan(plan_for("127.0.0.1:/export", None))
+        with pytest.raises(UserError, match=r"sweep\.db is no store of nfsrdma certify"):
+            certification(other, host)
+        other.note(other.plan(), "certify", '{"module": "yes"}')
+        with pytest.raises(UserError, match=r"sweep\.db: .*the store is damaged"):
+            certification(other, host)
+
+
+@pytest.mark.parametrize(
+    ("logged", "status"),
+    [
+        (["boot", BLOCKED], PASSED),
+        (["boot", BLOCKED, BLOCKED], FAILED),
+        ([BLOCKED], PASSED),
+        ([], UNKNOWN),
+    ],
+    ids=("nothing new", "once more", "the start is lost", "all is lost"),
+)
+def test_messages_since_the_start_count(
+    store: Store, host: Host, logged: list[str], status: str
+) -> None:
+    done = certification(store, host)
+    done._log, host.log = ["boot", BLOCKED], logged
+    done._changes = Journal(Path(os.devnull))
+    assert done._carried_out(("log", "")).status == status
+
+
 def certification_status(store: Store, host: Host) -> int:
     again = certification(store, host)
     list(again.run())
@@ -541,11 +583,14 @@ def test_a_personality_that_the_server_lacks_is_unknown(
     assert versions == {"3"}
 
 
-def test_each_figure_and_no_text_leaves_the_host(store: Store, host: Host, tmp_path: Path) -> None:
+def test_each_figure_and_no_text_leaves_the_host(
+    store: Store, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "LIVE", replace(LIVE, root=made_root(tmp_path)))
     host.findings.append(Finding("route to nas.example.org", "error", "10.1.2.3 is secret"))
     done = certification(store, host)
     list(done.run())
-    certificate = done.certificate(replace(LIVE, root=made_root(tmp_path)))
+    certificate = done.certificate()
     made = Bundle(files={CERTIFICATE: json.dumps(certificate.without_texts()).encode()})
     bundled = anonymized(made)
     assert bundled.withheld == {}
