@@ -192,8 +192,8 @@ class Certification:
         """
         if os.geteuid() != 0:
             raise UserError("only root may mount", "run this as root")
-        busy = UserError("another certification uses this store", "wait for it")
-        with host_lock("certify", self.plan.uid, busy), journal() as changes:
+        busy = UserError("another certification runs on this host", "wait for it")
+        with host_lock("certify", busy=busy), journal() as changes:
             # after the journal's own start, which undoes what a killed certification has mounted
             self._require_own_connections()
             self._row()
@@ -217,12 +217,13 @@ class Certification:
 
     def _require_own_connections(self) -> None:
         addresses = Target.parse(self.plan.target).addresses()
-        if self.plan.vers.startswith("4"):
-            for other in mounts():
-                if other.vers.startswith("4") and other.options.get("addr") in addresses:
-                    message = f"{other.directory} is mounted from {self.server} by NFSv4, whose "
-                    message += "mounts of one server share their connections"
-                    raise UserError(message, "unmount it, or use --vers 3")
+        major = self.plan.vers[0]
+        for other in mounts():
+            if other.vers.startswith(major) and other.options.get("addr") in addresses:
+                message = f"{other.directory} is mounted from {self.server} by NFSv{major}, whose "
+                message += "mounts of one server share their connections"
+                another = "4.2" if major == "3" else "3"
+                raise UserError(message, f"unmount it, or use --vers {another}")
 
     def _with_module(self, group: Sequence[StepName]) -> Iterator[Began | Result]:
         """The steps with our module in place of the kernel's."""

@@ -29,6 +29,7 @@ from nfsrdma_tools.certify.result import (
     table,
 )
 from nfsrdma_tools.certify.steps import Began, Certification, Choices, begin, compared, plan_for
+from nfsrdma_tools.cli import certify as command
 from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.doctor.finding import Finding
@@ -447,6 +448,13 @@ def test_only_root_gets_a_result(store: Store, host: Host, monkeypatch: pytest.M
         list(certification(store, host).run())
 
 
+def test_without_root_there_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UserError, match="only root may mount"):
+        command._begun("server:/export", None, (False, False), tmp_path / "certify.db")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_mount_that_would_share_its_connections_is_refused(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -457,6 +465,12 @@ def test_a_mount_that_would_share_its_connections_is_refused(
     monkeypatch.setattr(steps, "mounts", lambda: [other])
     with pytest.raises(UserError, match=r"/mnt is mounted from 127\.0\.0\.1 by NFSv4.*--vers 3"):
         list(certification(store, host).run())
+    done = certification(store, host)
+    done.plan = replace(done.plan, vers="3")
+    done._require_own_connections()
+    monkeypatch.setattr(steps, "mounts", lambda: [other._replace(vers="3")])
+    with pytest.raises(UserError, match=r"/mnt is mounted .* by NFSv3.*--vers 4\.2"):
+        done._require_own_connections()
 
 
 def test_the_mount_of_a_killed_certification_is_undone_first(
