@@ -13,10 +13,9 @@ import itertools
 import json
 import os
 import sys
-import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from nfsrdma_tools.certify.result import (
     UNKNOWN,
     Certificate,
     Result,
+    Row,
     StepName,
     link_of,
     names,
@@ -45,6 +45,7 @@ from nfsrdma_tools.host.nfs.mounts import Mount, mounts
 from nfsrdma_tools.host.nfs.mountstats import MountStats
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.rdma import nldev
+from nfsrdma_tools.json_records import INVALID, fault, typed
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.personalities import OPTIMISTIC, PERSONALITIES
@@ -65,16 +66,18 @@ __all__ = ["Began", "Certification", "Choices", "begin", "plan_for"]
 _TRANSFER = Path(__file__).with_name("transfer.py")
 # isolated, without site-packages; the kernel kills it when this process dies
 _PYTHON = ("setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-I", "-S")
-# an error in the place of a mount that hangs
-_SOFT = ("soft", "timeo=300", "retrans=2")
-_LIMIT_S = 300.0
-_PULL_LIMIT_S = 600.0
+# a mount that shares its superblock with another one has the pages that it has read
+_SOFT = ("nosharecache", "soft", "timeo=300", "retrans=2")
+# 10 min: longer than a hand at the cable and a new connection take; not for ever, because the undo
+# of a killed certification looks at the mount
+_PATIENT = ("nosharecache", "soft", "timeo=6000", "retrans=2")
+_LIMIT_S = _PULL_LIMIT_S = 300.0
 _SETTLES_S, _PAUSE_S = 5.0, 0.2
 _TIMED_OUT = 124
 _NO_PLACE = frozenset((1, 13, 28, 30, 122))
 """EPERM, EACCES, ENOSPC, EROFS, EDQUOT: the export does not let this host write."""
 _SHOWN = 3
-_CHOICES = "certify"
+_CHOICES, _ROW = "certify", "certify row"
 
 
 class _CannotRunError(UserError):
@@ -145,21 +148,41 @@ class Certification:
         show: Callable[[Event], None],
     ) -> None:
         self.store, self.plan = store, store.plan()
-        self.choices = Choices(**json.loads(store.noted(self.plan, _CHOICES) or "{}"))
+        noted = store.noted(self.plan, _CHOICES)
+        if not noted:
+            raise UserError(f"{store.path} is no store of nfsrdma certify", "give another file")
+        try:
+            self.choices = typed(Choices, json.loads(noted))
+        except INVALID as error:
+            raise UserError(f"{store.path}: {fault(error)}", "the store is damaged") from error
         self._options, self._tell, self._show = options, tell, show
         self.server = Target.parse(self.plan.target).host
         self.expected = len(names(self.choices.module, self.choices.pull))
         self._results: dict[StepName, Result] = {}
         self._module_error = ""
-        self._last: tuple[str, str | None] | None = None
 
-    def certificate(self, machine: Machine = LIVE) -> Certificate:
+    def certificate(self) -> Certificate:
         """The results until now, with the row of the card."""
+        return Certificate(self._row(), tuple(self._results.values()))
+
+    def _row(self) -> Row:
+        """What is certified, since the first step; UserError if this host has another one now."""
+        link = None
         with contextlib.suppress(UserError, OSError):
-            return Certificate(
-                row_of(machine, link_of(machine, self.plan.target)), tuple(self._results.values())
-            )
-        return Certificate(row_of(machine, None), tuple(self._results.values()))
+            link = link_of(LIVE, self.plan.target)
+        now, noted = row_of(LIVE, link), self.store.noted(self.plan, _ROW)
+        if not noted:
+            self.store.note(self.plan, _ROW, json.dumps(asdict(now)))
+            return now
+        try:
+            kept = typed(Row, json.loads(noted))
+        except INVALID as error:
+            raise UserError(f"{self.store.path}: {fault(error)}", "the store is damaged") from error
+        if link and kept.driver and replace(now, date=kept.date) != kept:
+            was, is_ = (" ".join(map(str, asdict(row).values())) for row in (kept, now))
+            message = f"the host has changed since this certification began: expected {was}, "
+            raise UserError(f"{message}found {is_}", "begin a new one")
+        return kept
 
     def run(self) -> Generator[Began | Result, None, None]:
         """Run the steps that the store lacks; yield each as it begins, and its result.
@@ -169,10 +192,11 @@ class Certification:
         """
         if os.geteuid() != 0:
             raise UserError("only root may mount", "run this as root")
-        busy = UserError("another certification uses this store", "wait for it")
-        with host_lock("certify", self.plan.uid, busy), journal() as changes:
+        busy = UserError("another certification runs on this host", "wait for it")
+        with host_lock("certify", busy=busy), journal() as changes:
             # after the journal's own start, which undoes what a killed certification has mounted
             self._require_own_connections()
+            self._row()
             self._changes, self._log = changes, _kernel_messages()
             wanted = names(self.choices.module, self.choices.pull)
             for ours, group in itertools.groupby(wanted, _is_ours):
@@ -193,12 +217,13 @@ class Certification:
 
     def _require_own_connections(self) -> None:
         addresses = Target.parse(self.plan.target).addresses()
-        if self.plan.vers.startswith("4"):
-            for other in mounts():
-                if other.vers.startswith("4") and other.options.get("addr") in addresses:
-                    message = f"{other.directory} is mounted from {self.server} by NFSv4, whose "
-                    message += "mounts of one server share their connections"
-                    raise UserError(message, "unmount it, or use --vers 3")
+        major = self.plan.vers[0]
+        for other in mounts():
+            if other.vers.startswith(major) and other.options.get("addr") in addresses:
+                message = f"{other.directory} is mounted from {self.server} by NFSv{major}, whose "
+                message += "mounts of one server share their connections"
+                another = "4.2" if major == "3" else "3"
+                raise UserError(message, f"unmount it, or use --vers {another}")
 
     def _with_module(self, group: Sequence[StepName]) -> Iterator[Began | Result]:
         """The steps with our module in place of the kernel's."""
@@ -267,6 +292,7 @@ class Certification:
         ways = {name: _way(name) for name in ("tcp", over)}
         counted: list[MountStats] = []
         done: dict[str, _Transfer] = {}
+        cached: list[str] = []
         error: UserError | None = None
         try:
             with self._files():
@@ -276,6 +302,8 @@ class Certification:
                 for name, way in reversed(ways.items()):
                     with self._mounted(*way) as made, _counting(made, counted):
                         done[name] = self._transfer("read", made, *ways)
+                    if counted[-1].bytes.server_read < done[name].bytes:
+                        cached.append(name)
         except _TransferError as fault:
             error = fault
         figures = {
@@ -300,7 +328,11 @@ class Certification:
         found += ", all equal"
         if lost:
             found += f", but the connection was lost {lost:.0f} times"
-        return Result("data", over, FAILED if lost else PASSED, found, figures)
+            return Result("data", over, FAILED, found, figures)
+        if cached:
+            found += f", but not all over {', '.join(cached)} came from the server"
+            return Result("data", over, UNKNOWN, found, figures)
+        return Result("data", over, PASSED, found, figures)
 
     def _counts(self, over: str) -> Result:
         """The RPCs, bytes and regions that the probes count are those of mountstats."""
@@ -308,6 +340,10 @@ class Certification:
         if not {"chunks", "registrations"} <= {*probes.names} or not probes.enabled:
             raise _CannotRunError(f"probe sets: {probes.summary}")
         try:
+            try:
+                probes.attach()
+            except UserError as error:
+                raise _CannotRunError(error.message, error.hint) from error
             with self._files(), self._mounted(over) as made:
                 self._transfer("write", made, over)
                 before, readings = mountstats.read(made.directory), probes.begin()
@@ -328,7 +364,8 @@ class Certification:
         differs = [
             f"{name} {number:.0f}, expected {expected[name]:.0f}"
             for name, number in counted.items()
-            if number != expected[name]
+            # the files need some of each: nothing is not a count
+            if number != expected[name] or not number
         ]
         if differs:
             return Result("counts", over, FAILED, f"probes: {'; '.join(differs)}", counted)
@@ -370,8 +407,12 @@ class Certification:
             if isinstance(each, UserError):
                 raise _CannotRunError(each.message, each.hint)
         assert isinstance(before, list) and isinstance(after, list)  # noqa: S101 - for mypy
-        old = set(before)
-        entries = explain(line for line in after if line not in old)
+        if before and before[-1] not in after:
+            raise _CannotRunError("the kernel's buffer has lost messages since the start")
+        # by their number: without printk.time equal messages are equal lines
+        old = Counter(before)
+        old.subtract(after)
+        entries = explain(line for line in after if old[line] < 0)
         found = [entry for entry in entries if entry.severity in ("error", "warning")]
         errors = [f"{entry.name} ({entry.count})" for entry in found if entry.severity == "error"]
         figures: dict[str, float] = {"errors": len(errors), "warnings": len(found) - len(errors)}
@@ -391,23 +432,33 @@ class Certification:
         def is_up() -> bool:
             return any(each.name == link.name and each.active for each in nldev.links())
 
-        stopped = threading.Event()
-        with self._files(), self._mounted(over, options=()) as made, ThreadPoolExecutor(1) as pool:
-            self._transfer("write", made, over)
-            before = mountstats.read(made.directory)
-            try:
+        with self._files():
+            with self._mounted(over) as made:
+                self._transfer("write", made, over)
+            # a new mount: this host's cache has the files
+            with self._mounted(over, options=_PATIENT) as made:
+                before = mountstats.read(made.directory)
                 self._tell(f"pull the cable of {link.name} now")
                 if not _until(lambda: not is_up(), _PULL_LIMIT_S):
                     raise _CannotRunError(f"{link.name} stayed up for {_PULL_LIMIT_S:g} s")
-                reading = pool.submit(self._transfer, "read", made, over, stopped=stopped)
                 self._tell(f"{link.name} is down: plug the cable in again")
-                if not _until(is_up, _PULL_LIMIT_S):
-                    raise UserError(f"{link.name} did not come up within {_PULL_LIMIT_S:g} s")
-                self._tell(f"{link.name} is up")
-                done = reading.result(_LIMIT_S)
-            finally:
-                stopped.set()
-            after = mountstats.difference(mountstats.read(made.directory), before)
+                end, up = time.monotonic() + _PULL_LIMIT_S, False
+
+                def watch() -> None:
+                    nonlocal up
+                    if not up and is_up():
+                        up = True
+                        self._tell(f"{link.name} is up")
+                    if not up and time.monotonic() > end:
+                        raise UserError(f"{link.name} did not come up in {_PULL_LIMIT_S:g} s")
+
+                limit = _PULL_LIMIT_S + _LIMIT_S
+                done = self._transfer("read", made, over, limit=limit, watch=watch)
+                # the answer may have come another way
+                while not up:
+                    time.sleep(_PAUSE_S)
+                    watch()
+                after = mountstats.difference(mountstats.read(made.directory), before)
         figures = {
             "files": float(done.files),
             "wrong_files": float(done.wrong_files),
@@ -445,7 +496,6 @@ class Certification:
                 if error.what != PERSONALITY:
                     raise
                 raise _CannotRunError(f"the server does not offer it: {error.message}") from error
-            self._last = transport, personality
             remove = self._removal(directory)
             self._changes.add(remove)
             yield made
@@ -453,20 +503,20 @@ class Certification:
 
     @contextlib.contextmanager
     def _files(self) -> Iterator[None]:
-        """The folder of files is removed from the server at the end of the block."""
-        self._last = None
+        """The folder of files is removed from the server at the end of the block.
+
+        Over TCP: the transport of the step may be what failed.
+        """
         try:
             yield
-        except BaseException:
-            with contextlib.suppress(UserError, OSError):
-                self._remove_files()
-            raise
-        self._remove_files()
-
-    def _remove_files(self) -> None:
-        if self._last:
-            with self._mounted(*self._last) as made:
-                self._removal(made.directory).undo()
+        finally:
+            # an error here must not take the place of that of the block, or of Ctrl-C
+            try:
+                with self._mounted("tcp") as made:
+                    self._removal(made.directory).undo()
+            except (UserError, OSError) as error:
+                name = Path(self._folder(Path())).name
+                self._tell(f"{name} stays in {self.plan.target}, remove it there: {error}")
 
     def _removal(self, directory: Path) -> Run:
         folder = self._folder(directory)
@@ -476,19 +526,19 @@ class Certification:
         return str(directory / f".nfsrdma-certify-{self.plan.uid[:12]}")
 
     def _transfer(
-        self, verb: str, made: Mount, *writers: str, stopped: threading.Event | None = None
+        self,
+        verb: str,
+        made: Mount,
+        *writers: str,
+        limit: float | None = None,
+        watch: Callable[[], None] | None = None,
     ) -> _Transfer:
         """Have transfer.py write the files of a writer, or read and compare those of several."""
-
-        def watch() -> None:
-            if stopped and stopped.is_set():
-                raise UserError("the step was ended")
-
-        limit = _PULL_LIMIT_S + _LIMIT_S if stopped else _LIMIT_S
         words = (verb, self._folder(made.directory), self.plan.uid, *writers)
-        result = run(*_PYTHON, _TRANSFER, *words, check=False, timeout=limit, watch=watch)
+        timeout = limit or _LIMIT_S
+        result = run(*_PYTHON, _TRANSFER, *words, check=False, timeout=timeout, watch=watch)
         if result.returncode:
-            raise _transfer_error(result, f"{verb} over {made.transport}")
+            raise _transfer_error(result, verb, made.transport)
         *rows, numbers = map(json.loads, result.stdout.splitlines())
         return _Transfer(**numbers, wrong=tuple(map(_described, rows)))
 
@@ -523,13 +573,14 @@ def _described(row: dict[str, Any]) -> str:
     return f"{row['file']} ({row['read']}): {where}"
 
 
-def _transfer_error(result: Output, what: str) -> UserError:
+def _transfer_error(result: Output, verb: str, over: str) -> UserError:
+    what = f"{verb} over {over}"
     word, _, number = result.stderr.strip().partition(" ")
     if result.returncode == _TIMED_OUT:
         return _TransferError(f"{what}: no answer, {one_line(result.stderr)}")
     if word != "errno" or not number.isdigit():
         return _TransferError(f"{what}: {one_line(result.stderr)}")
-    if int(number) in _NO_PLACE:
+    if verb == "write" and int(number) in _NO_PLACE:
         hint = "export it with rw,no_root_squash, and free some space there"
         return _CannotRunError(f"{what}: {os.strerror(int(number))}", hint)
     return _TransferError(f"{what}: {os.strerror(int(number))}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self, TextIO
@@ -105,6 +106,9 @@ def _begun(target: str | None, vers: str | None, choices: tuple[bool, bool], pat
 
     if not target:
         raise UsageError("the export is missing", "usage: nfsrdma certify SERVER:/PATH")
+    if os.geteuid() != 0:
+        # before there is a store
+        raise UserError("only root may mount", "run this as root")
     _check_new(path)
     plan = plan_for(target, vers)
     with Store(path) as store:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from unit.sweep.trials_made import with_columns
 
-from nfsrdma_tools.certify import steps
+from nfsrdma_tools.certify import result, steps
 from nfsrdma_tools.certify.result import (
     ALL,
     CERTIFICATE,
@@ -28,6 +29,7 @@ from nfsrdma_tools.certify.result import (
     table,
 )
 from nfsrdma_tools.certify.steps import Began, Certification, Choices, begin, compared, plan_for
+from nfsrdma_tools.cli import certify as command
 from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.doctor.finding import Finding
@@ -36,7 +38,7 @@ from nfsrdma_tools.host.machine import LIVE
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount
-from nfsrdma_tools.host.nfs.mountstats import MountStats, Operation, Xprt
+from nfsrdma_tools.host.nfs.mountstats import ByteCounts, MountStats, Operation, Xprt
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.ports import Device, Link
@@ -44,9 +46,11 @@ from nfsrdma_tools.probes import session
 from nfsrdma_tools.sweep.runner import Options
 from nfsrdma_tools.sweep.store import Store, Trial
 from nfsrdma_tools.sweep.trial import Bench
+from nfsrdma_tools.undo import Journal
 
 DEVICE = Device(0, "mlx5_0", 1, "ca", "roce", "mlx5", "22.31.1014", "0c42:a103:0001:0203")
 LINK = Link(DEVICE, 1, "ACTIVE", "LINK_UP", "ens1")
+BLOCKED = "INFO: task nfsd:812 blocked for more than 120 seconds."
 # a local file system may refuse O_DIRECT of odd sizes, which NFS does not
 PROGRAM = """
 import json, sys
@@ -69,7 +73,7 @@ class Host:
         self.findings = [Finding("links", "ok", "ACTIVE")]
         self.links = [LINK]
         self.log = ["[1.0] boot"]
-        self.connects = 0
+        self.connects, self.read_bytes, self.more_read = 0, 0, 1 << 20
         self.refuse: Callable[[MountRequest], None] = lambda _: None
         self.mounted: Callable[[MountRequest], None] = lambda _: None
         self.trial: Callable[[Trial], Trial] = lambda done: done
@@ -94,7 +98,9 @@ class Host:
 
     def stats(self, directory: Path) -> MountStats:
         xprt = Xprt("rdma", {"connect_count": self.connects})
-        return MountStats(directory, "0:50", "nfs4", xprts=(xprt,))
+        self.read_bytes += self.more_read
+        read = ByteCounts(server_read=self.read_bytes)
+        return MountStats(directory, "0:50", "nfs4", xprts=(xprt,), bytes=read)
 
     def measure(self, bench: Bench, one: Trial, check_data: bool) -> Trial:
         speed = 900.0 if one.cell.transport == "rdma" else 300.0
@@ -171,7 +177,8 @@ def test_each_step_has_a_result_and_what_cannot_run_is_unknown(store: Store, hos
     assert results["sweep", ""].figures["rdma_mb_per_s"] == 900
     assert results["counts", "rdma"].found == "probe sets: none: cannot import bcc"
     kinds = {(request.transport, request.options[0]) for request in host.mounts}
-    assert kinds == {("tcp", "soft"), ("rdma", "soft")}
+    assert kinds == {("tcp", "nosharecache"), ("rdma", "nosharecache")}
+    assert all("soft" in request.options for request in host.mounts)
 
 
 def test_a_read_has_a_new_mount(store: Store, host: Host) -> None:
@@ -218,6 +225,139 @@ def test_a_lie_of_one_transport_is_found_by_the_other(store: Store, host: Host) 
     assert result.status == FAILED
     assert "tcp-direct-4097 (direct): 1 of 4097 bytes are wrong, the first at 4096" in result.found
     assert certification_status(store, host) == 1
+
+
+def test_files_are_removed_over_tcp_after_a_failure(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = f"import sys\nif sys.argv[2] == 'read': sys.exit('errno 5')\n{PROGRAM}"
+    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", broken))
+    assert certified(store, host)["data", "rdma"].status == FAILED
+    over = [request.transport for request in host.mounts]
+    # written over TCP and RDMA, not read over RDMA, removed
+    assert over[5:9] == ["tcp", "rdma", "rdma", "tcp"]
+
+
+def test_files_that_stay_on_the_server_are_told(store: Store, host: Host) -> None:
+    def refuse(_: MountRequest) -> None:
+        if len(host.mounts) == 4:
+            raise UserError("the server is gone")
+
+    host.refuse = refuse
+    told: list[str] = []
+    done = certification(store, host)
+    done._tell = told.append
+    try:
+        results = {e.name: e for e in done.run() if isinstance(e, Result)}
+        assert results["data", "tcp"].status == PASSED
+        (line,) = set(told)
+        assert re.fullmatch(
+            r"\.nfsrdma-certify-\w{12} stays in .*, remove it there: the server is gone", line
+        )
+    finally:
+        for left in host.export.iterdir():
+            shutil.rmtree(left)
+
+
+def test_data_that_the_server_did_not_send_is_unknown(store: Store, host: Host) -> None:
+    host.more_read = 1
+    result = certified(store, host)["data", "rdma"]
+    assert result.status == UNKNOWN
+    assert "all equal, but not all over rdma, tcp came from the server" in result.found
+
+
+def test_a_read_without_permission_is_a_failure(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = f"import sys\nif sys.argv[2] == 'read': sys.exit('errno 13')\n{PROGRAM}"
+    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", refused))
+    result = certified(store, host)["data", "rdma"]
+    assert (result.status, result.found.partition(";")[0]) == (
+        FAILED, "read over rdma: Permission denied",
+    )  # fmt: skip
+
+
+class Probes:
+    """Probe sets that count nothing, or do not attach."""
+
+    enabled, names, summary = True, ("chunks", "registrations"), "all"
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+
+    def __call__(self, _: bool) -> "Probes":
+        return self
+
+    def attach(self) -> None:
+        if self.fault:
+            raise UserError(self.fault)
+
+    def begin(self) -> dict[str, Any]:
+        return {}
+
+    def end(self, *_: object) -> dict[str, list[dict[str, Any]]]:
+        return {"chunks": [], "registrations": []}
+
+    def release(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("probes", "status", "found"),
+    [
+        (Probes("the kernel refuses the program"), UNKNOWN, "the kernel refuses the program"),
+        (Probes(), FAILED, "probes: reads 0, expected 0; bytes_received 0, expected 0; "),
+    ],
+    ids=("not attached", "nothing counted"),
+)
+def test_counts_need_probes_that_count(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch,
+    probes: Probes, status: str, found: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(steps, "TrialProbes", probes)
+    result = certified(store, host)["counts", "rdma"]
+    assert result.status == status, result
+    assert result.found.startswith(found)
+
+
+def test_a_certification_goes_on_with_what_it_began_with_only(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = certification(store, host).run()
+    next(events)
+    events.close()
+    monkeypatch.setattr(result, "__version__", "0.2.0")
+    with pytest.raises(UserError, match=r"has changed.*expected .*mlx5.*found .*0\.2\.0"):
+        next(certification(store, host).run())
+
+
+def test_the_store_of_a_sweep_is_no_certification(host: Host, tmp_path: Path) -> None:
+    with Store(tmp_path / "sweep.db") as other:
+        other.add_plan(plan_for("127.0.0.1:/export", None))
+        with pytest.raises(UserError, match=r"sweep\.db is no store of nfsrdma certify"):
+            certification(other, host)
+        other.note(other.plan(), "certify", '{"module": "yes"}')
+        with pytest.raises(UserError, match=r"sweep\.db: .*the store is damaged"):
+            certification(other, host)
+
+
+@pytest.mark.parametrize(
+    ("logged", "status"),
+    [
+        (["boot", BLOCKED], PASSED),
+        (["boot", BLOCKED, BLOCKED], FAILED),
+        ([BLOCKED], PASSED),
+        ([], UNKNOWN),
+    ],
+    ids=("nothing new", "once more", "the start is lost", "all is lost"),
+)
+def test_messages_since_the_start_count(
+    store: Store, host: Host, logged: list[str], status: str
+) -> None:
+    done = certification(store, host)
+    done._log, host.log = ["boot", BLOCKED], logged
+    done._changes = Journal(Path(os.devnull))
+    assert done._carried_out(("log", "")).status == status
 
 
 def certification_status(store: Store, host: Host) -> int:
@@ -308,6 +448,13 @@ def test_only_root_gets_a_result(store: Store, host: Host, monkeypatch: pytest.M
         list(certification(store, host).run())
 
 
+def test_without_root_there_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UserError, match="only root may mount"):
+        command._begun("server:/export", None, (False, False), tmp_path / "certify.db")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_mount_that_would_share_its_connections_is_refused(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +465,12 @@ def test_a_mount_that_would_share_its_connections_is_refused(
     monkeypatch.setattr(steps, "mounts", lambda: [other])
     with pytest.raises(UserError, match=r"/mnt is mounted from 127\.0\.0\.1 by NFSv4.*--vers 3"):
         list(certification(store, host).run())
+    done = certification(store, host)
+    done.plan = replace(done.plan, vers="3")
+    done._require_own_connections()
+    monkeypatch.setattr(steps, "mounts", lambda: [other._replace(vers="3")])
+    with pytest.raises(UserError, match=r"/mnt is mounted .* by NFSv3.*--vers 4\.2"):
+        done._require_own_connections()
 
 
 def test_the_mount_of_a_killed_certification_is_undone_first(
@@ -364,8 +517,31 @@ def test_the_cable_is_pulled_and_the_data_is_equal(store: Store, host: Host) -> 
     assert [text.partition(":")[0] for text in told] == [
         "pull the cable of mlx5_0/1 now", "mlx5_0/1 is down", "mlx5_0/1 is up",
     ]  # fmt: skip
-    # without a limit of the client: the server answers when the cable is back
-    assert "soft" not in host.mounts[-2].options
+    # written, read after a new mount that waits long enough, removed
+    *_, written, read, removed = host.mounts
+    assert [request.transport for request in (written, read, removed)] == ["rdma", "rdma", "tcp"]
+    assert {"soft", "timeo=6000"} < {*read.options}
+
+
+def test_a_cable_that_stays_out_is_a_failure(
+    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.note(store.plan(), "certify", json.dumps({"module": False, "pull": True}))
+    down = [replace(LINK, state="DOWN")]
+    answers = "import time; time.sleep(60)"
+
+    def tell(text: str) -> None:
+        if "pull the cable" in text:
+            host.links = down
+            monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", answers))
+
+    pulled = certification(store, host)
+    pulled._tell = tell
+    monkeypatch.setattr(steps, "_PULL_LIMIT_S", 0.5)
+    results = {e.name: e for e in pulled.run() if isinstance(e, Result)}
+    assert (results["pull", "rdma"].status, results["pull", "rdma"].found) == (
+        FAILED, "mlx5_0/1 did not come up in 0.5 s",
+    )  # fmt: skip
 
 
 def test_nobody_pulls_the_cable(store: Store, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,11 +597,14 @@ def test_a_personality_that_the_server_lacks_is_unknown(
     assert versions == {"3"}
 
 
-def test_each_figure_and_no_text_leaves_the_host(store: Store, host: Host, tmp_path: Path) -> None:
+def test_each_figure_and_no_text_leaves_the_host(
+    store: Store, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "LIVE", replace(LIVE, root=made_root(tmp_path)))
     host.findings.append(Finding("route to nas.example.org", "error", "10.1.2.3 is secret"))
     done = certification(store, host)
     list(done.run())
-    certificate = done.certificate(replace(LIVE, root=made_root(tmp_path)))
+    certificate = done.certificate()
     made = Bundle(files={CERTIFICATE: json.dumps(certificate.without_texts()).encode()})
     bundled = anonymized(made)
     assert bundled.withheld == {}
