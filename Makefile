@@ -65,10 +65,10 @@ unit: dev ## Tests that need nothing but Python
 image: setup ## The image and the kernel that the tests start from (three minutes, then cached)
 	@$(BIN)/nfsrdma lab build --extras
 
-bench: dev image ## List the benchmarks, or run one, which writes its tables into docs: NAME=papers ARGS="--rounds 2"; NAME=papers ARGS=--help has its options
+bench: dev $(if $(NAME),image) ## List the benchmarks, or run one, which writes its tables into docs: NAME=papers ARGS="--rounds 2"; NAME=papers ARGS=--help has its options
 	@PYTHONPATH=tests $(BIN)/python -m bench $(NAME) $(ARGS)
 
-campaign: dev image ## List the long tests, or run one: NAME=hostile ARGS="--seed 1 --kernel 6.1"; NAME=hostile ARGS=--help has its options
+campaign: dev $(if $(NAME),image) ## List the long tests, or run one: NAME=hostile ARGS="--seed 1 --kernel 6.1"; NAME=hostile ARGS=--help has its options
 	@PYTHONPATH=tests $(BIN)/python -m campaign $(NAME) $(ARGS)
 
 docs: dev ## The site, with its links checked: out/site/index.html

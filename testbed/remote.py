@@ -28,6 +28,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import inspect
 import io
 import json
 import queue
@@ -37,7 +38,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
@@ -53,6 +54,8 @@ R = TypeVar("R")
 # the folder of a node's copies of testbed/node, each by its digest
 FOLDER = "/opt/nfsrdma/testbed"
 _MISSING = 77
+# the status of a command that lab.run killed at its limit
+_KILLED = 124
 # exits with _MISSING if this node has no copy yet; $1 is its folder
 _START = f"""
 import os, sys
@@ -105,7 +108,7 @@ class RemoteError(AssertionError):
 
     def __init__(self, where: str, kind: str, message: str, traceback: str) -> None:
         self.type, self.message = kind, message
-        head = f"{where}: {kind}: {message}" if message else f"{where}: {kind}"
+        head = ": ".join(part for part in (where, kind, message) if part)
         super().__init__(f"{head}\n\n{traceback}".rstrip())
 
 
@@ -130,10 +133,16 @@ class Remote(Generic[P, R]):
                 break
             _copy(lab, self.node)
         _show(self.node, done.stderr)
-        for line in done.stdout.splitlines():
-            message = json.loads(line)
+        for message in _messages(done.stdout.encode().splitlines(keepends=True)):
             if "value" not in message:
-                return cast(R, self._result(message))
+                result = cast(R, self._result(message))
+                if done.returncode == _KILLED:
+                    raise self._failed(
+                        "it returned, but a process that it left held its output open until the "
+                        f"limit of {self.timeout:g} s: start such a process with stdout=DEVNULL "
+                        "and stderr=DEVNULL"
+                    )
+                return result
         raise self._ended(done.returncode, done.stderr)
 
     @contextlib.contextmanager
@@ -163,7 +172,9 @@ class Remote(Generic[P, R]):
             arguments = pack((args, kwargs))
         except TypeError as error:
             raise TypeError(f"{self._name}: an argument cannot go to a node: {error}") from None
-        module, file = self.function.__module__, Path(self.function.__code__.co_filename)
+        # of the function itself, not of a decorator in another file
+        file = Path(inspect.unwrap(self.function).__code__.co_filename)
+        module = self.function.__module__
         modules = modules_of(file, module, self._name, *_records(arguments))
         request = {
             **{"modules": modules, "module": module},
@@ -185,7 +196,10 @@ class Remote(Generic[P, R]):
 
     def _ended(self, status: int, stderr: str) -> RemoteError:
         text = f"the process ended without a result, exit status {status}"
-        return RemoteError(f"{self._name} in {self.node}", "", text, stderr[-_SHOWN:])
+        return self._failed(text, stderr[-_SHOWN:])
+
+    def _failed(self, text: str, output: str = "") -> RemoteError:
+        return RemoteError(f"{self._name} in {self.node}", "", text, output)
 
 
 def on(node: str, *, timeout: float = 600) -> Callable[[Callable[P, R]], Remote[P, R]]:
@@ -221,8 +235,8 @@ class Running(Generic[R]):
     def _read(self) -> None:
         assert self._process.stdout
         with self._process.stdout as lines:
-            for line in lines:
-                self._messages.put(json.loads(line))
+            for message in _messages(lines):
+                self._messages.put(message)
         self._messages.put(None)
 
     def send(self, value: object) -> None:
@@ -298,6 +312,11 @@ class Running(Generic[R]):
             self._errors.seek(0)
             stderr = self._errors.read().decode(errors="replace")
             raise self._remote._ended(self._process.wait(), stderr)
+
+
+def _messages(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The messages of lines; a line that the end of the process cut off is none."""
+    return (json.loads(line) for line in lines if line.endswith(b"\n"))
 
 
 def _records(packed: Any) -> Iterator[tuple[str, str]]:

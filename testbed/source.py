@@ -23,6 +23,10 @@ MODELS = ("nfs3", "notices", "rdma2003", "rdma5666", "rpcrdma", "siphash")
 _PACKAGES = ("testbed.node", "testbed.peers")
 _OWN = (*_PACKAGES, *(f"wire.{name}" for name in MODELS))
 _IMPORTS = (ast.Import, ast.ImportFrom)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_PLACES = (ast.Attribute, ast.Subscript)
+# annotations by which @dataclass tells what is not a field, or not in order
+_MARKS = {"ClassVar", "InitVar", "KW_ONLY"}
 
 
 def modules_of(
@@ -32,8 +36,10 @@ def modules_of(
 
     The function is of ``module``, which is in ``file``; ``others`` are more names that it needs,
     each with its module in front.
-    A source has the lines that bind the names that the function uses, directly or through others;
-    all other lines are empty, so that line numbers stay.  TypeError names what no node has.
+    A source has the lines that bind the names that the function uses, directly or through others,
+    and the lines that change an object of such a name by an item, an attribute or a method; all
+    other lines are empty, so that line numbers stay.  What a call or a decorator registers
+    elsewhere is not seen.  TypeError names what no node has.
     """
     program = _Program()
     if not _is_at_nodes(module):
@@ -121,6 +127,12 @@ class _Program:
                 self._keep(here, statement)
 
     def _keep(self, here: _Module, statement: ast.stmt) -> None:
+        below = getattr(statement, "decorator_list", [])[1:]
+        if any(here.is_remote(decorator) for decorator in below):
+            raise TypeError(
+                f"{_relative(here.file)}:{statement.lineno}: a decorator above @on would run here "
+                "and in the node: expected @on above all others"
+            )
         here.kept[statement.lineno] = statement
         for other in sorted(_globals_of(statement, here)):
             self.add(here.name, other)
@@ -161,24 +173,51 @@ def _file_of(module: str) -> Path:
 
 @functools.cache
 def _parsed(file: Path) -> tuple[list[str], dict[str, list[ast.stmt]]]:
-    """The lines of a file, and the top statements that bind each name."""
+    """The lines of a file, and the top statements that bind or change each name."""
     text = file.read_text()
+    statements = ast.parse(text).body
     bindings: dict[str, list[ast.stmt]] = {}
-    for statement in ast.parse(text).body:
-        for name in _names_of(statement):
+    for statement in statements:
+        for name in dict.fromkeys(_names_of(statement)):
             bindings.setdefault(name, []).append(statement)
-    return text.splitlines(), bindings
+    for statement in statements:
+        for name in set(_changed_by(statement)):
+            bound = bindings.get(name, [])
+            # changes of an imported module are of the process
+            if statement not in bound and not any(isinstance(s, _IMPORTS) for s in bound):
+                bound.append(statement)
+    # not splitlines(), which also ends a line at a form feed or U+2028 in a string
+    return text.split("\n"), bindings
 
 
-def _names_of(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield statement.name
-    elif isinstance(statement, _IMPORTS):
-        if getattr(statement, "module", "") != "__future__":
-            yield from (_bound_by(alias) for alias in statement.names)
+def _names_of(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, _DEFINITIONS):
+        yield node.name
+    elif isinstance(node, _IMPORTS):
+        if getattr(node, "module", "") != "__future__":
+            yield from (_bound_by(alias) for alias in node.names)
+    elif isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Store):
+            yield node.id
     else:
-        stored = (n for n in ast.walk(statement) if isinstance(n, ast.Name))
-        yield from {n.id for n in stored if isinstance(n.ctx, ast.Store)}
+        for child in ast.iter_child_nodes(node):
+            yield from _names_of(child)
+
+
+def _changed_by(node: ast.AST) -> Iterator[str]:
+    """The names of objects of which a statement sets an item or an attribute, or calls a method."""
+    if isinstance(node, _DEFINITIONS):
+        return
+    called = node.value if isinstance(node, ast.Expr) else None
+    place = called.func if isinstance(called, ast.Call) else node
+    if isinstance(place, _PLACES) and (called or not isinstance(place.ctx, ast.Load)):
+        inner: ast.expr = place
+        while isinstance(inner, (*_PLACES, ast.Call)):
+            inner = inner.func if isinstance(inner, ast.Call) else inner.value
+        if isinstance(inner, ast.Name):
+            yield inner.id
+    for child in ast.iter_child_nodes(node):
+        yield from _changed_by(child)
 
 
 def _bound_by(alias: ast.alias) -> str:
@@ -193,7 +232,7 @@ def _first_line(statement: ast.stmt) -> int:
 def _globals_of(statement: ast.stmt, module: _Module) -> set[str]:
     """The names that a statement reads from its module, without those of annotations."""
     bare = _Bare().visit(copy.deepcopy(statement))
-    if isinstance(bare, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    if isinstance(bare, _DEFINITIONS):
         bare.decorator_list = [d for d in bare.decorator_list if not module.is_remote(d)]
     table = symtable.symtable(ast.unparse(bare), str(module.file), "exec")
     return set(_referenced(table, top=True))
@@ -210,7 +249,7 @@ def _referenced(table: symtable.SymbolTable, top: bool = False) -> Iterator[str]
 
 
 class _Bare(ast.NodeTransformer):
-    """Removes annotations, which nobody evaluates in a node."""
+    """Removes annotations, which nobody evaluates in a node, but for the marks of data classes."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
@@ -222,6 +261,12 @@ class _Bare(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        marks = [
+            inner
+            for inner in ast.walk(node.annotation)
+            if isinstance(inner, (ast.Name, ast.Attribute))
+            and (inner.id if isinstance(inner, ast.Name) else inner.attr) in _MARKS
+        ]
         self.generic_visit(node)
-        value = node.value or ast.Constant(None)
+        value = ast.Tuple([node.value or ast.Constant(None), *marks], ast.Load())
         return ast.copy_location(ast.Assign([node.target], value, lineno=node.lineno), node)

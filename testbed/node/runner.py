@@ -92,7 +92,10 @@ def _shown(value: object) -> str:
 
 
 def main() -> None:
-    """Run the request; the process ends, and does not wait for threads and processes it made."""
+    """Run the request; the process ends, and does not wait for threads and processes it made.
+
+    The call in the test waits for processes that hold the standard output or error of this one.
+    """
     # children get neither the messages nor the results
     lines, channel._output[:] = os.fdopen(os.dup(0)), [os.fdopen(os.dup(1), "w")]
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -114,7 +117,10 @@ def main() -> None:
             importlib.import_module(name)
         function = getattr(importlib.import_module(request["module"]), request["function"])
         arguments, named = unpack(request["arguments"])
-        message = ("result", pack(function(*arguments, **named)))
+        result = function(*arguments, **named)
+        if os.getpid() != pid:
+            sys.exit(f"{request['function']} returned in a child process that it forked")
+        message = ("result", pack(result))
     except BaseException as error:
         if os.getpid() != pid:
             raise

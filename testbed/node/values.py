@@ -56,8 +56,15 @@ def unpack(value: Any) -> Any:
 
 
 def _made_record(inner: Any) -> Any:
+    """The record with the same fields; its constructor, which may change them, does not run."""
     module, name, packed = inner
-    return _record(module, name)(**{field: unpack(item) for field, item in packed.items()})
+    kind, fields = _record(module, name), {field: unpack(item) for field, item in packed.items()}
+    if issubclass(kind, tuple):
+        return tuple.__new__(kind, fields.values())
+    made = kind.__new__(kind)
+    for field, item in fields.items():
+        object.__setattr__(made, field, item)
+    return made
 
 
 _MADE: dict[str, Callable[[Any], Any]] = {
@@ -69,7 +76,7 @@ _MADE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _record(module: str, name: str) -> Any:
+def _record(module: str, name: str) -> type:
     record = getattr(sys.modules.get(module), name, None)
     if not isinstance(record, type) or _fields(record) is None:
         raise LookupError(f"{module}.{name}: expected a data class or a NamedTuple of a test")
@@ -77,7 +84,8 @@ def _record(module: str, name: str) -> Any:
 
 
 def _fields(kind: type) -> tuple[str, ...] | None:
-    """The arguments that make a record of this class; None if it is none."""
-    if fields := getattr(kind, "__dataclass_fields__", None):
-        return tuple(name for name, field in fields.items() if field.init)
+    """The fields of a record of this class; None if it is none."""
+    if hasattr(kind, "__dataclass_fields__"):
+        # imported already: the class is made by it
+        return tuple(field.name for field in sys.modules["dataclasses"].fields(kind))
     return getattr(kind, "_fields", None) if issubclass(kind, tuple) else None

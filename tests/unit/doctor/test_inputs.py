@@ -110,7 +110,8 @@ def test_collect_reads_the_files_that_the_checks_read(case: str, field: Unpacked
     with recorded.opened(field(case), "10.1.2.3") as machine:
         checks(replace(machine, read_names=names))
         missing = {name for name in names - NO_FILES if not is_collected(name)}
-    assert {name for name in missing if Path(name).name not in PROGRAMS} == set()
+    unknown = {name for name in missing if Path(name).name not in PROGRAMS}
+    assert not unknown, "add what the check reads to CONTENTS of nfsrdma_tools/doctor/inputs.py"
 
 
 def test_this_host_is_asked_all_that_the_checks_ask() -> None:
@@ -119,7 +120,8 @@ def test_this_host_is_asked_all_that_the_checks_ask() -> None:
     kept = {name: set(getattr(noted, name)) for name in NAMES}
     links, nfsd = noted.links, noted.nfsd
     checks(Machine(server="localhost", notes=noted).once())
-    assert {name: set(getattr(noted, name)) for name in NAMES} == kept
+    asked = {name: set(getattr(noted, name)) for name in NAMES}
+    assert asked == kept, "add what the check asks to _QUESTIONS of nfsrdma_tools/doctor/inputs.py"
     assert links is noted.links is not None
     assert nfsd is noted.nfsd is not None
 

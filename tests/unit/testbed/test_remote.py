@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -69,6 +69,13 @@ class Here:
         pass
 
 
+class Late(Here):
+    """Each command is killed at its limit: nfsrdma_tools.command.run has what came until then."""
+
+    def run(self, *words: Any, **options: Any) -> Result:
+        return super().run(*words, **options)._replace(returncode=124)
+
+
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
     monkeypatch.setattr(remote, "FOLDER", str(tmp_path / "copies"))
@@ -84,6 +91,27 @@ class Pair(NamedTuple):
 class Facts:
     name: str
     pairs: list[Pair] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Sums:
+    """A constructor that is not to run again, and annotations that are not of fields."""
+
+    values: list[int]
+    start: dataclasses.InitVar[int] = 0
+    total: int = dataclasses.field(init=False)
+    UNIT: ClassVar[str] = "s"
+
+    def __post_init__(self, start: int) -> None:
+        self.values = [value + start for value in self.values]
+        self.total = sum(self.values)
+
+
+class Marked(NamedTuple("Word", [("word", str)])):
+    """A tuple whose constructor changes what it gets."""
+
+    def __new__(cls, word: str) -> "Marked":
+        return super().__new__(cls, f"{word}!")
 
 
 class Kind(NamedTuple):
@@ -173,6 +201,27 @@ def killed() -> None:
 
 
 @on("client")
+def killed_in_a_line() -> None:
+    channel._output[0].write('{"value": "a')
+    channel._output[0].flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@on("client")
+def forks() -> int:
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+    return child
+
+
+@on("client")
+@functools.cache
+def cached(value: int) -> int:
+    return helper(value)
+
+
+@on("client")
 def needs_pytest() -> None:
     pytest.fail("there is none")
 
@@ -229,6 +278,7 @@ def starts_a_child() -> None:
         b"\xff\n",
         Path("/a b"), [1, [2]], (1, (2, [3])), {}, {"record": 1}, {1: "a", ("b", 2): b"c"},
         {"path": "/"}, Pair(1, "x"), Facts("é", [Pair(2, "y")]), Kind(1),
+        Sums([1, 2], 5), Marked("é"),
     ),
     ids=repr,
 )  # fmt: skip
@@ -315,6 +365,32 @@ def test_a_killed_process_is_named_with_its_output(lab: Here) -> None:
     with pytest.raises(RemoteError, match=r"killed in client: .*without a result.*-9") as caught:
         killed(lab)
     assert str(caught.value).endswith("before")
+
+
+def test_a_line_that_is_cut_off_is_no_message(lab: Here) -> None:
+    with pytest.raises(RemoteError, match="without a result, exit status -9"):
+        killed_in_a_line(lab)
+    with pytest.raises(RemoteError, match="without a result"), killed_in_a_line.started(lab):
+        pass
+
+
+def test_the_result_is_not_that_of_a_forked_child(
+    lab: Here, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert forks(lab) > 0
+    assert "forks returned in a child process that it forked" in capsys.readouterr().err
+
+
+def test_a_process_that_holds_the_output_until_the_limit_is_an_error(lab: Here) -> None:
+    assert echo(lab, 1) == 1
+    with pytest.raises(RemoteError, match=r"held its output open until the limit of 600 s: start"):
+        echo(Late(), 1)
+    with pytest.raises(RemoteError, match="FileNotFoundError"):
+        fails(Late(), Path("/none"))
+
+
+def test_a_decorator_of_another_file(lab: Here) -> None:
+    assert cached(lab, 1) == 43
 
 
 def test_what_no_node_has_is_refused(lab: Here) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of a module that a function needs: enough of it, and no more."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,37 @@ def test_a_function_may_have_the_name_of_a_symbol_table(tmp_path: Path) -> None:
     file = tmp_path / "test_top.py"
     file.write_text("def top():\n    before = 1\n    return before\n")
     assert "before" in modules_of(file, "test_top", "top")["test_top"][1]
+
+
+@pytest.mark.parametrize(
+    ("line", "result"),
+    (
+        ("VALUE = {}\nVALUE[1] = 2", {1: 2}),
+        ("VALUE = [1]\nfor number in (2, 3):\n    VALUE.append(number)", [1, 2, 3]),
+        ("VALUE = {}\nVALUE.setdefault(1, []).append(2)", {1: [2]}),
+        ("VALUE = [1, 2]\ndel VALUE[0]", [2]),
+        ("class Box: ...\nBox.size = 1\nVALUE = Box.size", 1),
+        ("import sys\nsys.path.insert(0, __file__)\nVALUE = sys.byteorder", sys.byteorder),
+        ("try:\n    from json import loads as max\nexcept ImportError: ...\nVALUE = max('3')", 3),
+        ("if True:\n    def sum(_): return 9\nVALUE = sum([1])", 9),
+        ("VALUE = 'a\f\u2028b'", "a\f\u2028b"),
+    ),
+)  # fmt: skip
+def test_lines_that_bind_or_change_what_it_names(tmp_path: Path, line: str, result: object) -> None:
+    file = tmp_path / "test_changes.py"
+    file.write_text(f"import pytest\n\n{line}\n\ndef function():\n    return VALUE\n")
+    source = modules_of(file, "test_changes", "function")["test_changes"][1]
+    place: dict[str, object] = {}
+    exec(source, place)  # noqa: S102 - the module above
+    assert eval("function()", place) == result  # noqa: S307 - the same
+
+
+def test_a_decorator_above_on_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "test_above.py"
+    start = "from testbed.remote import on\n\n@print\n@on('client')\n"
+    file.write_text(f"{start}def function(): ...\n")
+    with pytest.raises(TypeError, match=r"above\.py:5: .* expected @on above all others"):
+        modules_of(file, "test_above", "function")
 
 
 def test_functions_for_nodes_are_listed(file: Path) -> None:
