@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from nfsrdma_tools.cli.options import Json, Verbose, argument, flag, option, vers_option
 from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.cli.progress_bar import ProgressBar
 from nfsrdma_tools.errors import UsageError, UserError, printable
 
 if TYPE_CHECKING:
@@ -148,30 +149,19 @@ def _certified(path: Path, as_json: bool) -> tuple[Certificate, str]:
         return certification.certificate(), certification.server
 
 
-class _View:
+class _View(ProgressBar):
     """A line per step, and a bar with the step that runs if ``out`` is a terminal."""
 
     def __init__(self, out: TextIO) -> None:
         from rich import console, progress
 
-        columns = (
+        super().__init__(
             progress.MofNCompleteColumn(),
             progress.BarColumn(),
             progress.TextColumn("{task.description}"),
+            hidden=not out.isatty(),
+            console=console.Console(file=out),
         )
-        self._bar = progress.Progress(
-            *columns, transient=True, console=console.Console(file=out), disable=not out.isatty()
-        )
-        self._task = self._bar.add_task("", total=None)
-
-    def __enter__(self) -> Self:
-        """Show the bar."""
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove the bar."""
-        self._bar.stop()
 
     def begin(self, event: Began) -> None:
         """Show the step that begins."""
@@ -191,7 +181,7 @@ class _View:
 
     def tell(self, text: str) -> None:
         """Print a line."""
-        self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        self._say(text)
         # a request for the user's hand must not wait in a buffer
         self._bar.console.file.flush()
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 from nfsrdma_tools.cli.options import Json, argument, flag
 from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.cli.progress_bar import ProgressBar
 from nfsrdma_tools.errors import printable
 
 if TYPE_CHECKING:
@@ -60,31 +61,20 @@ def _show(copied: Copied) -> None:
     print(f"copied {files}, {copied.bytes} bytes")
 
 
-class _Progress:
+class _Progress(ProgressBar):
     """A progress bar of bytes, on a terminal only."""
 
     def __init__(self, hidden: bool) -> None:
         from rich import progress
 
-        self._bar = progress.Progress(
+        super().__init__(
             progress.BarColumn(),
             progress.DownloadColumn(binary_units=True),
             progress.TransferSpeedColumn(),
             progress.TimeRemainingColumn(),
             progress.TextColumn("left"),
-            transient=True,
-            disable=hidden or not sys.stdout.isatty(),
+            hidden=hidden or not sys.stdout.isatty(),
         )
-        self._task = self._bar.add_task("", total=None)
-
-    def __enter__(self) -> Self:
-        """Show the bar."""
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove the bar."""
-        self._bar.stop()
 
     def planned(self, total: int) -> None:
         """Set the bytes of all files."""

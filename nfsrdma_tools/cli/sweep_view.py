@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from nfsrdma_tools.cli.output import print_line
+from nfsrdma_tools.cli.progress_bar import ProgressBar
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.readahead import kb_for
@@ -60,7 +61,7 @@ class JsonEvents:
         print_line(to_facts(Finished(self.plan, self.done, reason)))
 
 
-class Progress:
+class Progress(ProgressBar):
     """Prints a line per step and trial, and the time left: as a bar, or as lines in a file.
 
     ``now`` is a clock in seconds.
@@ -72,24 +73,13 @@ class Progress:
         self._now = now
         self._began = self._said = now()
         self._before: int | None = None
-        self._bar = progress.Progress(
+        super().__init__(
             progress.MofNCompleteColumn(),
             progress.BarColumn(),
             progress.TimeRemainingColumn(),
             progress.TextColumn("left"),
-            transient=True,
-            disable=not sys.stdout.isatty(),
+            hidden=not sys.stdout.isatty(),
         )
-        self._task = self._bar.add_task("", total=None)
-
-    def __enter__(self) -> Self:
-        """Show the bar."""
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove the bar."""
-        self._bar.stop()
 
     def show(self, event: Event) -> None:
         """Advance the bar; print the step that starts, or the result of a trial."""
@@ -122,9 +112,6 @@ class Progress:
             left = _duration(seconds_per_trial * (event.expected - event.done))
             self._say(f"sweep: {event.done} of {event.expected} trials, about {left} left")
             self._said = now
-
-    def _say(self, text: str) -> None:
-        self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) -> list[str]:
