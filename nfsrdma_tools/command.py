@@ -17,8 +17,10 @@ from typing import IO, NamedTuple
 
 from nfsrdma_tools.errors import CommandError, ProgramMissingError, UserError, printable
 
-__all__ = ["Result", "is_installed", "kill", "run", "stream"]
+__all__ = ["END_WITH_US", "Result", "is_installed", "kill", "run", "stream"]
 
+END_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+"""Words before a program (setpriv(1)): the kernel kills it when this process dies."""
 _WATCH_SECONDS = 0.2
 _KILL_SECONDS = 5.0
 _LONGEST_LINE = 1 << 20

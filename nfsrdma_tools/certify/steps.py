@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import json
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -58,14 +57,12 @@ from nfsrdma_tools.sweep.runner import Options, mount_point, with_our_module
 from nfsrdma_tools.sweep.store import FAILED as TRIAL_FAILED
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial import Bench, TrialProbes, mounted
-from nfsrdma_tools.sweep.workload import JobError
+from nfsrdma_tools.sweep.workload import ISOLATED_PYTHON, JobError
 from nfsrdma_tools.undo import Run, journal
 
 __all__ = ["Began", "Certification", "Choices", "begin", "plan_for"]
 
 _TRANSFER = Path(__file__).with_name("transfer.py")
-# isolated, without site-packages; the kernel kills it when this process dies
-_PYTHON = ("setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-I", "-S")
 # a mount that shares its superblock with another one has the pages that it has read
 _SOFT = ("nosharecache", "soft", "timeo=300", "retrans=2")
 # 10 min: longer than a hand at the cable and a new connection take; not for ever, because the undo
@@ -536,7 +533,7 @@ class Certification:
         """Have transfer.py write the files of a writer, or read and compare those of several."""
         words = (verb, self._folder(made.directory), self.plan.uid, *writers)
         timeout = limit or _LIMIT_S
-        result = run(*_PYTHON, _TRANSFER, *words, check=False, timeout=timeout, watch=watch)
+        result = run(*ISOLATED_PYTHON, _TRANSFER, *words, check=False, timeout=timeout, watch=watch)
         if result.returncode:
             raise _transfer_error(result, verb, made.transport)
         *rows, numbers = map(json.loads, result.stdout.splitlines())

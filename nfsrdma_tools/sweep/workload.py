@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.command import END_WITH_US, Result, run
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import opened_regular, readable
 from nfsrdma_tools.host.machine import LIVE, Machine
@@ -30,6 +30,7 @@ from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.plan import BLOCK, WARM_UP, Cell, Plan
 
 __all__ = [
+    "ISOLATED_PYTHON",
     "SLOWEST",
     "Content",
     "Job",
@@ -53,8 +54,8 @@ __all__ = [
 ]
 
 _READER = Path(__file__).with_name("reader.py")
-# isolated, without site-packages; the kernel kills it when this process dies
-_PYTHON = ("setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-I", "-S")
+ISOLATED_PYTHON = (*END_WITH_US, sys.executable, "-I", "-S")
+"""Words before a program that imports the standard library only: without site-packages."""
 _ONLY_READ = ("--rw=read", "--readonly", "--allow_file_create=0")
 
 
@@ -178,7 +179,9 @@ def _read(directory: Path, plan: Plan, size: int, request: int, *, direct: bool)
     path = directory / file_name(plan)
     how = (size, request, "direct" if direct else "buffered", plan.seconds)
     limit = 120 + plan.seconds + size / SLOWEST
-    result = run(*_PYTHON, _READER, path.absolute(), *map(str, how), check=False, timeout=limit)
+    result = run(
+        *ISOLATED_PYTHON, _READER, path.absolute(), *map(str, how), check=False, timeout=limit
+    )
     if result.returncode:
         raise _failed(result.stderr)
     done, took, user, system = map(int, result.stdout.split())
@@ -367,7 +370,7 @@ def run_job(file: int, *options: str, size: int) -> Job:
     # fio gets an open file and no path: it would follow a symbolic link that another writer of the
     # export puts in place of the file, and its parser gives some characters of a path a meaning.
     # The kernel kills it when this process dies: it would keep the mount busy after a kill -9.
-    argv = ("setpriv", "--pdeathsig", "KILL", "--", "fio", *_COMMON)
+    argv = (*END_WITH_US, "fio", *_COMMON)
     given = dict(option.partition("=")[::2] for option in options)
     share = size // int(given.get("--numjobs", 1))
     engine = () if "--ioengine" in given else ("--ioengine=psync",)

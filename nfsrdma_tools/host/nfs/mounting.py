@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools import files
-from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.command import END_WITH_US, Result, run
 from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
@@ -71,8 +71,6 @@ _OWN_OPTIONS = {
 # they do not mount, or mount.nfs exits before the mount exists
 _NOT_A_MOUNT = {"remount", "bind", "rbind", "move", "bg", "fake"}
 _TRANSPORTS = Path("/proc/sys/sunrpc/transports")
-# a mount.nfs that waits for a server must not outlive a killed nfsrdma, which could not undo it
-_END_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 # messages of mount.nfs (mount_error in nfs-utils' utils/mount/error.c), our message, our hint
 _MESSAGES = (
     (
@@ -347,7 +345,8 @@ def mount_nfs(request: MountRequest, directory: Path, timeout: float) -> None:
     Raises UnknownHostError, MountError for a known message, CommandError for others.
     """
     argv = _mount_argv(request, directory)
-    result = run(*_END_WITH_US, *argv, check=False, timeout=timeout)
+    # a mount.nfs that waits must not outlive a killed nfsrdma, which could not undo it
+    result = run(*END_WITH_US, *argv, check=False, timeout=timeout)
     if result.returncode:
         raise _explain(request, result, timeout)
 
@@ -369,7 +368,7 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
         unsupported = _RDMA_UNSUPPORTED if request.family == "rdma" else _TCP_UNSUPPORTED
         return _error(request, *unsupported)
     return CommandError(
-        result.argv[len(_END_WITH_US) :], result.returncode, result.stderr or result.stdout
+        result.argv[len(END_WITH_US) :], result.returncode, result.stderr or result.stdout
     )
 
 

@@ -121,7 +121,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     export.mkdir()
     made = Host(export)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", PROGRAM))
+    monkeypatch.setattr(steps, "ISOLATED_PYTHON", (sys.executable, "-c", PROGRAM))
     monkeypatch.setattr(steps, "mounted", made.mount)
     monkeypatch.setattr(steps, "mounts", list)
     monkeypatch.setattr(mountstats, "read", made.stats)
@@ -231,7 +231,7 @@ def test_files_are_removed_over_tcp_after_a_failure(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = f"import sys\nif sys.argv[2] == 'read': sys.exit('errno 5')\n{PROGRAM}"
-    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", broken))
+    monkeypatch.setattr(steps, "ISOLATED_PYTHON", (sys.executable, "-c", broken))
     assert certified(store, host)["data", "rdma"].status == FAILED
     over = [request.transport for request in host.mounts]
     # written over TCP and RDMA, not read over RDMA, removed
@@ -270,7 +270,7 @@ def test_a_read_without_permission_is_a_failure(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = f"import sys\nif sys.argv[2] == 'read': sys.exit('errno 13')\n{PROGRAM}"
-    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", refused))
+    monkeypatch.setattr(steps, "ISOLATED_PYTHON", (sys.executable, "-c", refused))
     result = certified(store, host)["data", "rdma"]
     assert (result.status, result.found.partition(";")[0]) == (
         FAILED, "read over rdma: Permission denied",
@@ -405,7 +405,7 @@ def test_an_export_without_a_place_to_write_is_no_fault_of_the_card(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     squashed = "import sys; sys.exit('errno 13')"
-    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", squashed))
+    monkeypatch.setattr(steps, "ISOLATED_PYTHON", (sys.executable, "-c", squashed))
     result = certified(store, host)["data", "rdma"]
     assert result.status == UNKNOWN
     assert "Permission denied (export it with rw,no_root_squash" in result.found
@@ -414,7 +414,9 @@ def test_an_export_without_a_place_to_write_is_no_fault_of_the_card(
 def test_a_read_without_an_answer_is_a_failure(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(
+        steps, "ISOLATED_PYTHON", (sys.executable, "-c", "import time; time.sleep(60)")
+    )
     monkeypatch.setattr(steps, "_LIMIT_S", 0.2)
     result = certified(store, host)["data", "rdma"]
     assert result.status == FAILED
@@ -533,7 +535,7 @@ def test_a_cable_that_stays_out_is_a_failure(
     def tell(text: str) -> None:
         if "pull the cable" in text:
             host.links = down
-            monkeypatch.setattr(steps, "_PYTHON", (sys.executable, "-c", answers))
+            monkeypatch.setattr(steps, "ISOLATED_PYTHON", (sys.executable, "-c", answers))
 
     pulled = certification(store, host)
     pulled._tell = tell
