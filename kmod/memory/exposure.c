@@ -75,15 +75,13 @@ bool nfr_mem_device_refuses(const struct ib_device *device)
 
 /* --- devices that do not see memory --- */
 
-/* Translate an address for DMA as the device does. Returns the address in memory. */
-static phys_addr_t nfr_mem_phys(struct device *device, dma_addr_t addr)
+/* The page table that translates the addresses of a device; NULL without one */
+static struct iommu_domain *nfr_mem_domain(struct device *device)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(device);
 
 	/* IOMMU_DOMAIN_PLATFORM (powerpc) has no iova_to_phys(), which the core does not check */
-	if (domain && (domain->type & __IOMMU_DOMAIN_PAGING))
-		return iommu_iova_to_phys(domain, addr);
-	return dma_to_phys(device, addr);
+	return domain && (domain->type & __IOMMU_DOMAIN_PAGING) ? domain : NULL;
 }
 
 /*
@@ -92,11 +90,16 @@ static phys_addr_t nfr_mem_phys(struct device *device, dma_addr_t addr)
  */
 static bool nfr_mem_mr_is_direct(const struct nfr_mr *mr, struct device *device)
 {
+	struct iommu_domain *domain = nfr_mem_domain(device);
 	struct scatterlist *sg, *mapped = mr->sgl;
 	u32 at = 0;
 
 	for (sg = mr->sgl; sg < mr->sgl + mr->entries; sg++) {
-		if (nfr_mem_phys(device, sg_dma_address(mapped) + at) != sg_phys(sg))
+		dma_addr_t addr = sg_dma_address(mapped) + at;
+		phys_addr_t phys = domain ? iommu_iova_to_phys(domain, addr) :
+					    dma_to_phys(device, addr);
+
+		if (phys != sg_phys(sg))
 			return false;
 		at += sg->length;
 		if (at == sg_dma_len(mapped)) {
