@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client does with a server over one mount, for pairs of our modules and the kernel's."""
+"""A client's operations over one mount, for pairs of our modules and the kernel's."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def _referenced(table: symtable.SymbolTable, top: bool = False) -> Iterator[str]
 
 
 class _Bare(ast.NodeTransformer):
-    """Removes annotations, which nobody evaluates in a node, but for the marks of data classes."""
+    """Removes annotations, which no node evaluates, and keeps the marks of data classes."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None

@@ -88,7 +88,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Row:
-    """What was certified; a text is "" and ``gbps`` is 0 if it is not known."""
+    """The hardware and software of a certification; "" or 0 stands for an unknown value."""
 
     card: str
     """Its numbers of vendor and device (PCI), or the name of a soft device."""

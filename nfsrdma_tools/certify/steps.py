@@ -103,7 +103,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class _Transfer:
-    """What the program transfer.py did; ``wrong`` describes the first files with other data."""
+    """The numbers that transfer.py printed; ``wrong`` describes the first files with other data."""
 
     files: int
     bytes: int
@@ -163,7 +163,7 @@ class Certification:
         return Certificate(self._row(), tuple(self._results.values()))
 
     def _row(self) -> Row:
-        """What is certified, since the first step; UserError if this host has another one now."""
+        """The row of the first step; UserError if hardware or software of this host has changed."""
         link = None
         with contextlib.suppress(UserError, OSError):
             link = link_of(LIVE, self.plan.target)

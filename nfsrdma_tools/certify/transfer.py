@@ -36,7 +36,7 @@ def files(writer: str) -> Iterator[tuple[str, int, str]]:
 
 
 def content(seed: str, name: str, size: int) -> bytes:
-    """What a file must have."""
+    """The bytes that a file of this name must have."""
     return random.Random(f"{seed} {name}").randbytes(size)  # noqa: S311 -- the same each time
 
 

@@ -169,7 +169,7 @@ class PluginCommand(SectionedCommand):
 
 
 def _message(error: Any) -> str:
-    """What is wrong with a command line, in the form of argparse."""
+    """The message of an error of click, in the form of argparse."""
     param = getattr(error, "param", None)
     text = f"{param.opts[0]}: {error.message}" if param else str(error.format_message())
     return text.rstrip(".")

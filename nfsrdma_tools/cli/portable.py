@@ -36,7 +36,7 @@ class Command(NamedTuple):
     text: str
     declared: dict[str, Declared]
     refuse: Callable[[UserError, Sequence[str]], int] | None = None
-    """What answers words that are no command line of it, and returns the exit status."""
+    """Prints the answer to a wrong command line, and returns the exit status; None: the caller does."""
 
 
 def _health(given: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ __all__ = ["NAMES", "ProbeSet", "attached", "probe_set"]
 
 @dataclass(frozen=True)
 class ProbeSet:
-    """What is known of a probe set: each module of sets/ has one, as PROBE_SET.
+    """A probe set; the PROBE_SET of each module of sets/.
 
     ``question`` and the names of ``filters``, fields of ``Filter``, are in the help and on the page
     of `nfsrdma trace`, whose tables have ``columns``.  ``read(session)`` is a snapshot,

@@ -333,7 +333,7 @@ WRONG = (
     ("collect", "one", "two"), ("nonsense",), (),
 )  # fmt: skip
 OF_PARSERS = {"--nonsense", "--max-rpc", "soon"}
-"""What typer and argparse have words of their own for."""
+"""Words for whose errors typer and argparse have messages of their own."""
 
 
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)

@@ -1458,7 +1458,7 @@ _SIGHTS: dict[str, tuple[Callable[[Scene], None], int, tuple[str, ...]]] = {
     ),
     "the command line is wrong": (_idle, _NOW, ("--bad",)),
 }  # fmt: skip
-"""What to arrange, the seconds after a first run, and more words of the command line."""
+"""For each cause: the function that arranges it, seconds after a first run, and options."""
 _STATUSES = re.findall(
     r"^\| (?:(\d) `([A-Z]+)`)? ?\| (.+?) \|$",
     (ROOT / "docs/how-to/health.md").read_text().partition("it sees |")[2].partition("\n\n")[0],
