@@ -36,7 +36,7 @@ class Command(NamedTuple):
     text: str
     declared: dict[str, Declared]
     refuse: Callable[[UserError, Sequence[str]], int] | None = None
-    """Prints the answer to a wrong command line, and returns the exit status; None: the caller does."""
+    """Answers a wrong command line, and returns the exit status; without it, main() does so."""
 
 
 def _health(given: argparse.Namespace) -> int:
