@@ -77,20 +77,25 @@ def refuse_health(error: UserError, words: Sequence[str]) -> int:
     return _answered(lambda: without_answer(error), any(name in words for name in JSON.names))
 
 
-def _answered(work: Callable[[], Outcome], as_json: bool) -> int:
-    """Print an outcome of ``health`` on standard output, all that monitoring shows of it."""
+def _outcome(work: Callable[[], Outcome]) -> Outcome:
+    """The outcome of ``health``, UNKNOWN after an error of the program itself."""
     import traceback
 
     from nfsrdma_tools.live.health.check import without_answer
 
     try:
-        try:
-            outcome = work()
-        except Exception:
-            # 1, which Python has for an error of a program, is WARNING
-            traceback.print_exc()
-            reason = f"an error of nfsrdma: {one_line(traceback.format_exc())}"
-            outcome = without_answer(UserError(reason, "report it, with the standard error"))
+        return work()
+    except Exception:
+        # 1, which Python has for an error of a program, is WARNING
+        traceback.print_exc()
+        reason = f"an error of nfsrdma: {one_line(traceback.format_exc())}"
+        return without_answer(UserError(reason, "report it, with the standard error"))
+
+
+def _answered(work: Callable[[], Outcome], as_json: bool) -> int:
+    """Print an outcome of ``health`` on standard output, all that monitoring shows of it."""
+    try:
+        outcome = _outcome(work)
         if as_json:
             print_json(outcome.plain)
         else:
