@@ -15,7 +15,17 @@ from typing import NamedTuple
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import shipped
 
-__all__ = ["BUILDS_FOR", "CARD", "OURS", "Source", "files_below", "find", "find_card", "is_too_old"]
+__all__ = [
+    "BUILDS_FOR",
+    "CARD",
+    "OURS",
+    "Source",
+    "card_profiles",
+    "files_below",
+    "find",
+    "find_card",
+    "is_too_old",
+]
 
 OURS = "nfsrdma"
 """The name of the transport module."""
@@ -91,6 +101,12 @@ def find_card() -> Source:
     if not (folder / "Kbuild").is_file():
         raise UserError(f"the card's source is missing from {folder}", "reinstall nfsrdma")
     return Source(folder, CARD)
+
+
+def card_profiles() -> tuple[str, ...]:
+    """The names of the card's profiles, the default first.  UserError if it is not installed."""
+    text = (find_card().folder / "profile.c").read_text()
+    return tuple(re.findall(r'^\t\t\.name = "([a-z0-9-]+)",$', text, re.MULTILINE))
 
 
 def files_below(folder: Path) -> list[Path]:

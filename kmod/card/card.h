@@ -16,7 +16,7 @@
  *   error.c, claim.c				errors and events, the right to execute
  *   keys.c, copy.c, dma.c, wire.c, region.c	memory, addresses, time
  *   cq.c, interrupt.c, user.c			completions, memory shared with processes
- *   cards.c, counters.c			all cards, counters
+ *   cards.c, counters.c, profile.c		all cards, counters, limits of drivers
  *
  * Lock order, outermost first: cards_lock or the lock of card_qps, card_qp.lock,
  * card_cq.lock. No other lock is taken inside card_wire.lock.
@@ -40,7 +40,7 @@
 
 #define CARD_VERSION		"0.1.0"
 
-/* Limits that the card reports and enforces */
+/* Limits that the card reports and enforces; those of profiles are no larger */
 #define CARD_MAX_QP		(1 << 14)
 #define CARD_MAX_CQ		(1 << 15)
 #define CARD_MAX_MR		(1 << 18)
@@ -74,6 +74,9 @@
 /* Maximum number of entries of the translation cache */
 #define CARD_MAX_CACHE		(1 << 20)
 
+/* No key of all memory, see struct card_profile */
+#define CARD_NO_LKEY		U32_MAX
+
 /* A time in the infinite future */
 #define CARD_NEVER		U64_MAX
 
@@ -96,6 +99,9 @@ enum card_counter {
 	CARD_COUNT_DMA_FAULTS,
 	CARD_COUNTERS,
 };
+
+/* Firmware of a card that works, that has stopped, and whose driver has noticed that */
+enum card_firmware { CARD_RUNS, CARD_STOPPED, CARD_FAILED };
 
 /* Counters of a card on one CPU */
 struct card_counts {
@@ -142,6 +148,77 @@ struct card_wire {
 	u32 cache_entries;
 };
 
+/**
+ * struct card_profile - limits and behaviours of a driver of real cards
+ * @name: name of the profile
+ * @max_wr: requests in a queue
+ * @max_cqe: completions in a queue
+ * @send_sge: elements of a send request
+ * @recv_sge: elements of a receive request
+ * @read_sge: elements of an RDMA Read
+ * @inline_data: bytes of inline data
+ * @pages: pages of a region for fast registration
+ * @reads_in: RDMA Reads in flight as responder (max_qp_rd_atom)
+ * @reads_out: RDMA Reads in flight as requester (max_qp_init_rd_atom)
+ * @segment: bytes of an element that the DMA layer may make, if the card has a function
+ * @lkey: key of all memory for this kernel (local_dma_lkey); CARD_NO_LKEY: the core makes a
+ *	region of all memory for each protection domain
+ * @flush_delay: milliseconds from the error state, or a post in it, to the flush
+ * @gaps: regions with gaps (IB_MR_TYPE_SG_GAPS)
+ * @exact: a queue has the requested number of slots; else more, a power of two
+ * @drops_inline: a queue pair has no inline data, whatever the consumer requests, and posts
+ *	ignore the flag IB_SEND_INLINE
+ * @frees_at_poll: the slot of a send request is free once the consumer has polled a completion
+ *	that covers it; else once it has completed
+ * @fences: registrations and local invalidations wait until all earlier requests have completed
+ * @strict_keys: initial value of card.strict_keys
+ * @cached_state: initial value of card.cached_state
+ * @refuses_immediate: posts of Send with immediate data fail
+ * @stopped_modify: result of modify_qp while the card's firmware has stopped, a negative errno or 0
+ * @stopped_destroy: likewise, of destroy_qp
+ * @stopped_dereg: likewise, of dereg_mr
+ * @stopped_flushes: modify_qp to the error state flushes requests although it fails
+ * @failed_post: result of posting once the driver has noticed that
+ * @failed_modify: likewise, of modify_qp
+ * @failed_dereg: likewise, of dereg_mr; destroy_qp succeeds
+ * @failed_flushes: the driver then flushes all requests
+ * @failed_device: it then reports IB_EVENT_DEVICE_FATAL
+ * @failed_qps: it then reports IB_EVENT_QP_FATAL for each queue pair
+ */
+struct card_profile {
+	const char *name;
+	u32 max_wr;
+	u32 max_cqe;
+	u32 send_sge;
+	u32 recv_sge;
+	u32 read_sge;
+	u32 inline_data;
+	u32 pages;
+	u32 reads_in;
+	u32 reads_out;
+	u32 segment;
+	u32 lkey;
+	u32 flush_delay;
+	bool gaps;
+	bool exact;
+	bool drops_inline;
+	bool frees_at_poll;
+	bool fences;
+	bool strict_keys;
+	bool cached_state;
+	bool refuses_immediate;
+	int stopped_modify;
+	int stopped_destroy;
+	int stopped_dereg;
+	bool stopped_flushes;
+	int failed_post;
+	int failed_modify;
+	int failed_dereg;
+	bool failed_flushes;
+	bool failed_device;
+	bool failed_qps;
+};
+
 struct iommu_domain;
 
 /**
@@ -163,6 +240,7 @@ struct card_function {
  * @ib: device of the RDMA core
  * @ndev: network device whose addresses are the GIDs; the card holds a reference
  * @function: function through which the card accesses memory; NULL: virtual DMA
+ * @profile: driver whose limits and behaviours the card has
  * @list: link in the list of cards; cards_lock protects it
  * @id: unique number, not reused after removal; never 0
  * @regions: memory regions by the index in their keys, for readers under RCU
@@ -173,6 +251,7 @@ struct card_function {
  * @netdev_up: netif_running() and netif_carrier_ok() of the network device
  * @link_down: debugfs set the link down
  * @gone: the device failed, or is being freed: lookups skip it
+ * @firmware: state of the firmware; unless it works, no request executes, and commands fail
  * @recoverable: a refused Read or Write leaves the queue pairs usable
  * @lose: number of messages to lose
  * @stuck: number of times that a queue pair refuses the error state
@@ -197,6 +276,7 @@ struct card {
 	struct ib_device ib;
 	struct net_device *ndev;
 	struct card_function *function;
+	const struct card_profile *profile;
 	struct list_head list;
 	u32 id;
 	struct card_mr __rcu **regions;
@@ -207,6 +287,7 @@ struct card {
 	bool netdev_up;
 	bool link_down;
 	bool gone;
+	enum card_firmware firmware;
 	bool recoverable;
 	atomic_t lose;
 	atomic_t stuck;
@@ -277,17 +358,34 @@ static inline void card_count_add(struct card *card, enum card_counter counter, 
 	this_cpu_add(card->counts->value[counter], value);
 }
 
+/* What a driver returns that has one result while the firmware has stopped, and one after that */
+static inline int card_result(const struct card *card, int stopped, int failed)
+{
+	switch (READ_ONCE(card->firmware)) {
+	case CARD_STOPPED:
+		return stopped;
+	case CARD_FAILED:
+		return failed;
+	default:
+		return 0;
+	}
+}
+
 static inline bool card_is_up(const struct card *card)
 {
-	return READ_ONCE(card->netdev_up) && !READ_ONCE(card->link_down) && !READ_ONCE(card->gone);
+	return READ_ONCE(card->netdev_up) && !READ_ONCE(card->link_down) &&
+	       !READ_ONCE(card->gone) && READ_ONCE(card->firmware) == CARD_RUNS;
 }
+
+/* profile.c */
+const struct card_profile *card_profile_of_new(void);
 
 /* device.c */
 struct card *card_alloc(struct net_device *ndev);
 void card_update_netdev(struct card *card);
 
 /* function.c */
-struct card_function *card_function_get(void);
+struct card_function *card_function_get(u32 segment);
 void card_function_put(struct card_function *function);
 int card_functions_start(void);
 void card_functions_stop(void);
@@ -309,6 +407,7 @@ void card_path_set(struct card_path *path, struct rdma_ah_attr *attr);
 struct card *card_at(const struct card_path *path);
 u32 card_find(const struct card_path *path);
 void card_link_changed(struct card *card);
+void card_report_fatal(struct card *card);
 void card_remove_all(const struct card_function *function);
 
 /* wire.c */

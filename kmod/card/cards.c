@@ -96,6 +96,19 @@ void card_link_changed(struct card *card)
 	ib_dispatch_event(&event);
 }
 
+/**
+ * card_report_fatal - report to the users of a card that it has failed
+ * @card: card
+ */
+void card_report_fatal(struct card *card)
+{
+	struct ib_event event = {
+		.device = &card->ib, .event = IB_EVENT_DEVICE_FATAL, .element.port_num = 1,
+	};
+
+	ib_dispatch_event(&event);
+}
+
 /*
  * Look up a card of a function, or any. Cards on the list are not freed; ib_unregister_device()
  * waits for one that is being removed.

@@ -25,7 +25,7 @@ void card_sg_init(struct card_sg *sg, struct card_qp *qp, const struct ib_sge *s
 	}
 	*sg = (struct card_sg) {
 		.qp = qp, .sge = sge, .left = num, .skip = skip, .access = access,
-		.open = !remote && !qp->ib.uobject,
+		.open = !remote && qp->open,
 	};
 }
 
@@ -51,6 +51,16 @@ void card_sg_end(struct card_sg *sg)
 	sg->mr = NULL;
 }
 
+/* Whether the key of an element is that of all memory, for a card where that is not 0 */
+static bool card_sg_is_open(const struct card_sg *sg, const struct ib_sge *sge)
+{
+	const struct card_profile *profile = sg->qp->card->profile;
+
+	return profile->lkey && profile->lkey != CARD_NO_LKEY && sge->lkey == profile->lkey &&
+	       !sg->qp->ib.uobject &&
+	       !(sg->access & (IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE));
+}
+
 /*
  * Begin an access to the region of an element, @skip bytes behind its start. Not
  * inline: most elements of the kernel have key 0, and need no call.
@@ -59,6 +69,11 @@ static noinline bool card_sg_enter(struct card_sg *sg, const struct ib_sge *sge,
 {
 	u32 rest = sge->length - skip;
 
+	if (card_sg_is_open(sg, sge)) {
+		sg->at = (u8 *)(uintptr_t)(sge->addr + skip);
+		sg->room = rest;
+		return true;
+	}
 	sg->mr = card_key_enter(sg->qp->card, sg->qp->ib.pd, sge->lkey, sg->access, sge->addr,
 				sge->length);
 	if (!sg->mr)
@@ -70,7 +85,7 @@ static noinline bool card_sg_enter(struct card_sg *sg, const struct ib_sge *sge,
 }
 
 /*
- * Go to the next element that has bytes. Key 0 (local_dma_lkey) is all memory, for
+ * Go to the next element that has bytes. Key 0 (local_dma_lkey of the model) is all memory, for
  * requests of this kernel; a peer cannot use it. Returns false if access is refused
  * or the list ends.
  */

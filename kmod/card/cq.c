@@ -72,6 +72,22 @@ bool card_cq_push(struct card_cq *cq, const struct ib_wc *wc, bool solicited, bo
 	return fits;
 }
 
+/*
+ * Free the slots up to that of a request whose completion is polled: it is the first one that has a
+ * completion. The lock of the queue is held.
+ */
+static void card_cq_free(const struct ib_wc *wc)
+{
+	struct card_qp *qp = to_card_qp(wc->qp);
+	u32 at = qp->sq.freed;
+
+	if (wc->opcode & IB_WC_RECV || !qp->frees_at_poll)
+		return;
+	while (!card_is_signaled(card_ring_slot(&qp->sq, at)))
+		at++;
+	smp_store_release(&qp->sq.freed, at + 1);
+}
+
 /**
  * card_poll_cq - poll completions
  * @ib: queue of the kernel
@@ -84,13 +100,16 @@ int card_poll_cq(struct ib_cq *ib, int room, struct ib_wc *wc)
 {
 	struct card_cq *cq = to_card_cq(ib);
 	unsigned long flags;
-	int n = 0;
+	int n = 0, i;
 
 	if (cq->shared)
 		return -EOPNOTSUPP;
 	spin_lock_irqsave(&cq->lock, flags);
 	while (n < room && cq->tail != cq->head)
 		wc[n++] = cq->ring[cq->tail++ & (cq->size - 1)];
+	if (to_card(ib->device)->profile->frees_at_poll)
+		for (i = 0; i < n; i++)
+			card_cq_free(&wc[i]);
 	spin_unlock_irqrestore(&cq->lock, flags);
 	return n;
 }
@@ -171,7 +190,7 @@ int card_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 
 	if (attr->flags)
 		return -EOPNOTSUPP;
-	if (!attr->cqe || attr->cqe > CARD_MAX_CQE)
+	if (!attr->cqe || attr->cqe > card->profile->max_cqe)
 		return -EINVAL;
 	if (!atomic_add_unless(&card->cqs, 1, CARD_MAX_CQ))
 		return -ENOMEM;

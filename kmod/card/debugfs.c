@@ -66,7 +66,7 @@ static int card_break_set(void *data, u64 value)
 {
 	if (value > 0xffffff)
 		return -EINVAL;
-	card_qp_break(data, value);
+	card_qp_break(data, value, true);
 	return 0;
 }
 DEFINE_DEBUGFS_ATTRIBUTE(card_break_fops, NULL, card_break_set, "%llu\n");
@@ -74,22 +74,37 @@ DEFINE_DEBUGFS_ATTRIBUTE(card_break_fops, NULL, card_break_set, "%llu\n");
 static int card_gone_set(void *data, u64 value)
 {
 	struct card *card = data;
-	struct ib_event event = {
-		.device = &card->ib, .event = IB_EVENT_DEVICE_FATAL, .element.port_num = 1,
-	};
 
 	if (value != 1)
 		return -EINVAL;
 	if (!ib_device_try_get(&card->ib))
 		return -ENODEV;
 	WRITE_ONCE(card->gone, true);
-	card_qp_break(card, 0);
-	ib_dispatch_event(&event);
+	card_qp_break(card, 0, true);
+	card_report_fatal(card);
 	ib_unregister_device_queued(&card->ib);
 	ib_device_put(&card->ib);
 	return 0;
 }
 DEFINE_DEBUGFS_ATTRIBUTE(card_gone_fops, NULL, card_gone_set, "%llu\n");
+
+static int card_dead_get(void *data, u64 *value)
+{
+	const struct card *card = data;
+
+	*value = READ_ONCE(card->firmware);
+	return 0;
+}
+
+/* 1: the firmware stops; 2: its driver notices that; 0: it works again */
+static int card_dead_set(void *data, u64 value)
+{
+	if (value > CARD_FAILED)
+		return -EINVAL;
+	card_set_firmware(data, value);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_dead_fops, card_dead_get, card_dead_set, "%llu\n");
 
 /* Whether the core adapts the interrupt moderation of new completion queues */
 static int card_dim_get(void *data, u64 *value)
@@ -119,6 +134,15 @@ static int card_dma_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(card_dma);
 
+static int card_profile_show(struct seq_file *seq, void *unused)
+{
+	const struct card *card = seq->private;
+
+	seq_printf(seq, "%s\n", card->profile->name);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(card_profile);
+
 /**
  * card_debugfs_add - create the files of a card
  * @card: card
@@ -138,6 +162,7 @@ void card_debugfs_add(struct card *card)
 	debugfs_create_file_unsafe("cache_entries", 0600, dir, card, &card_cache_fops);
 	debugfs_create_u64("cache_miss", 0600, dir, &wire->cache_miss);
 	debugfs_create_file("dma", 0400, dir, card, &card_dma_fops);
+	debugfs_create_file("profile", 0400, dir, card, &card_profile_fops);
 	debugfs_create_bool("recoverable", 0600, dir, &card->recoverable);
 	debugfs_create_file_unsafe("moderation", 0600, dir, card, &card_dim_fops);
 
@@ -153,6 +178,7 @@ void card_debugfs_add(struct card *card)
 	debugfs_create_bool("strict_keys", 0600, dir, &card->strict_keys);
 	debugfs_create_bool("cached_state", 0600, dir, &card->cached_state);
 	debugfs_create_file_unsafe("link_down", 0600, dir, card, &card_link_down_fops);
+	debugfs_create_file_unsafe("dead", 0600, dir, card, &card_dead_fops);
 	debugfs_create_file_unsafe("break", 0200, dir, card, &card_break_fops);
 	debugfs_create_file_unsafe("gone", 0200, dir, card, &card_gone_fops);
 }

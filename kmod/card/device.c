@@ -11,6 +11,8 @@
 static int card_query_device(struct ib_device *ib, struct ib_device_attr *attr,
 			     struct ib_udata *udata)
 {
+	const struct card_profile *profile = to_card(ib)->profile;
+
 	if (udata && (udata->inlen || udata->outlen))
 		return -EINVAL;
 	*attr = (struct ib_device_attr) {
@@ -18,24 +20,26 @@ static int card_query_device(struct ib_device *ib, struct ib_device_attr *attr,
 		.max_mr_size = U64_MAX,
 		.page_size_cap = PAGE_SIZE,
 		.max_qp = CARD_MAX_QP,
-		.max_qp_wr = CARD_MAX_WR,
+		.max_qp_wr = profile->max_wr,
 		.device_cap_flags = IB_DEVICE_MEM_MGT_EXTENSIONS | IB_DEVICE_SYS_IMAGE_GUID |
 				    IB_DEVICE_RC_RNR_NAK_GEN | IB_DEVICE_PORT_ACTIVE_EVENT,
-		.kernel_cap_flags = IBK_LOCAL_DMA_LKEY | IBK_SG_GAPS_REG | IBK_ALLOW_USER_UNREG,
-		.max_send_sge = CARD_MAX_SGE,
-		.max_recv_sge = CARD_MAX_SGE,
-		.max_sge_rd = CARD_MAX_SGE,
+		.kernel_cap_flags = IBK_ALLOW_USER_UNREG |
+				    (profile->lkey == CARD_NO_LKEY ? 0 : IBK_LOCAL_DMA_LKEY) |
+				    (profile->gaps ? IBK_SG_GAPS_REG : 0),
+		.max_send_sge = profile->send_sge,
+		.max_recv_sge = profile->recv_sge,
+		.max_sge_rd = profile->read_sge,
 		.max_cq = CARD_MAX_CQ,
-		.max_cqe = CARD_MAX_CQE,
+		.max_cqe = profile->max_cqe,
 		.max_mr = CARD_MAX_MR,
 		.max_pd = CARD_MAX_PD,
-		.max_qp_rd_atom = CARD_MAX_READS,
-		.max_res_rd_atom = CARD_MAX_READS * CARD_MAX_QP,
-		.max_qp_init_rd_atom = CARD_MAX_READS,
+		.max_qp_rd_atom = profile->reads_in,
+		.max_res_rd_atom = profile->reads_in * CARD_MAX_QP,
+		.max_qp_init_rd_atom = profile->reads_out,
 		.atomic_cap = IB_ATOMIC_NONE,
 		.masked_atomic_cap = IB_ATOMIC_NONE,
 		.max_ah = CARD_MAX_AH,
-		.max_fast_reg_page_list_len = CARD_MAX_PAGES,
+		.max_fast_reg_page_list_len = profile->pages,
 		.max_pkeys = 1,
 		.cq_caps = { .max_cq_moderation_count = U16_MAX,
 			     .max_cq_moderation_period = U16_MAX },
@@ -278,7 +282,7 @@ static void card_device_init(struct card *card)
 	ib->node_type = RDMA_NODE_IB_CA;
 	ib->phys_port_cnt = 1;
 	ib->num_comp_vectors = num_online_cpus();
-	ib->local_dma_lkey = 0;
+	ib->local_dma_lkey = card->profile->lkey == CARD_NO_LKEY ? 0 : card->profile->lkey;
 	strscpy(ib->node_desc, "nfsrdma_card", sizeof(ib->node_desc));
 	addrconf_addr_eui48((u8 *)&ib->node_guid, card->ndev->dev_addr);
 	ib->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
@@ -303,7 +307,10 @@ struct card *card_alloc(struct net_device *ndev)
 	card_wire_init(&card->wire);
 	dev_hold(ndev);
 	card->ndev = ndev;
-	card->function = card_function_get();
+	card->profile = card_profile_of_new();
+	card->strict_keys = card->profile->strict_keys;
+	card->cached_state = card->profile->cached_state;
+	card->function = card_function_get(card->profile->segment);
 	/* the core caches the state of the port at registration */
 	card->netdev_up = card_netdev_is_up(card);
 	card_device_init(card);

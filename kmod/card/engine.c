@@ -61,6 +61,29 @@ enum hrtimer_restart card_engine_timer(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
+/**
+ * card_flush_later - flush a broken queue pair after the delay of its card's profile
+ * @work: flush_work of a queue pair
+ */
+void card_flush_later(struct work_struct *work)
+{
+	struct card_qp *qp = container_of(to_delayed_work(work), struct card_qp, flush_work);
+	bool broken;
+
+	spin_lock_irq(&qp->lock);
+	broken = qp->state == IB_QPS_ERR;
+	if (broken) {
+		WRITE_ONCE(qp->flush_sends, true);
+		WRITE_ONCE(qp->flush_recvs, true);
+	}
+	spin_unlock_irq(&qp->lock);
+	if (!broken)
+		return;
+	/* a peer inside the queue pair flushes the receives when it leaves */
+	card_qp_error(qp);
+	card_engine_kick(qp);
+}
+
 /* --- time --- */
 
 static u64 card_now(const struct card_qp *qp)

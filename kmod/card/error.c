@@ -33,6 +33,23 @@ void card_qp_event(struct card_qp *qp, enum ib_event_type event)
 }
 
 /**
+ * card_flush_is_due - whether a broken queue pair may flush requests now
+ * @qp: queue pair, claimed or with its lock held, and with requests to flush
+ * @due: its member flush_sends or flush_recvs
+ *
+ * Return: false if the profile delays the flush: card_flush_later() comes back.
+ */
+bool card_flush_is_due(struct card_qp *qp, const bool *due)
+{
+	u32 delay = qp->card->profile->flush_delay;
+
+	if (!delay || READ_ONCE(*due) || card_is_gsi(qp))
+		return true;
+	queue_delayed_work(card_wq, &qp->flush_work, msecs_to_jiffies(delay));
+	return false;
+}
+
+/**
  * card_recv_flush - flush up to CARD_BATCH receives of a broken queue pair
  * @qp: queue pair that no peer has entered, or only the caller; its lock is held
  *
@@ -47,6 +64,8 @@ bool card_recv_flush(struct card_qp *qp)
 	};
 	u32 end = qp->rq.tail + min_t(u32, qp->rq.head - qp->rq.tail, CARD_BATCH);
 
+	if (qp->rq.tail == end || !card_flush_is_due(qp, &qp->flush_recvs))
+		return false;
 	card_count_add(qp->card, CARD_COUNT_FLUSHED, end - qp->rq.tail);
 	while (qp->rq.tail != end) {
 		const struct card_recv *recv = card_ring_slot(&qp->rq, qp->rq.tail++);
@@ -55,6 +74,7 @@ bool card_recv_flush(struct card_qp *qp)
 		/* a full queue is broken: its consumer expects no completions */
 		card_cq_push(to_card_cq(qp->ib.recv_cq), &wc, false, false);
 	}
+	qp->flush_recvs = qp->flush_recvs && qp->rq.tail != qp->rq.head;
 	return qp->rq.tail != qp->rq.head;
 }
 

@@ -12,7 +12,6 @@
  */
 #include <linux/dma-mapping.h>
 #include <linux/pci.h>
-#include <linux/sizes.h>
 
 #include "queues.h"
 
@@ -22,12 +21,13 @@ static DECLARE_WAIT_QUEUE_HEAD(card_functions_idle);
 
 /**
  * card_function_get - choose a function for a new card
+ * @segment: bytes of an element that the DMA layer may make for it
  *
- * Cards take the bound functions in turn.
+ * Cards take the bound functions in turn. The last card of a function determines @segment.
  *
  * Return: function, which card_function_put() gives back; NULL for virtual DMA.
  */
-struct card_function *card_function_get(void)
+struct card_function *card_function_get(u32 segment)
 {
 	struct card_function *function;
 
@@ -35,6 +35,7 @@ struct card_function *card_function_get(void)
 	function = list_first_entry_or_null(&card_functions, struct card_function, list);
 	if (function) {
 		function->cards++;
+		dma_set_max_seg_size(function->dev, segment);
 		list_move_tail(&function->list, &card_functions);
 	}
 	spin_unlock_bh(&cards_lock);
@@ -72,8 +73,6 @@ static int card_function_enable(struct pci_dev *pdev)
 	if (rc)
 		return rc;
 	pci_set_master(pdev);
-	/* as large as that of common cards */
-	dma_set_max_seg_size(&pdev->dev, SZ_2G);
 	return 0;
 }
 

@@ -44,7 +44,9 @@ static int card_take_data(const struct card_qp *qp, struct card_send *send,
 	bytes = card_sge_bytes(wr->sg_list, wr->num_sge);
 	/* execution checks the maximum length of a message */
 	send->length = min_t(u64, bytes, U32_MAX);
-	if (wr->send_flags & IB_SEND_INLINE)
+	if (wr->send_flags & IB_SEND_INLINE && qp->card->profile->drops_inline)
+		send->flags &= ~IB_SEND_INLINE;
+	else if (wr->send_flags & IB_SEND_INLINE)
 		return card_take_inline(qp, send, wr, bytes);
 	send->num_sge = wr->num_sge;
 	memcpy(send->sge, wr->sg_list, wr->num_sge * sizeof(*send->sge));
@@ -73,6 +75,8 @@ static int card_take_request(const struct card_qp *qp, struct card_send *send,
 		send->key = wr->ex.invalidate_rkey;
 		break;
 	case IB_WR_SEND_WITH_IMM:
+		if (qp->card->profile->refuses_immediate)
+			return -EINVAL;
 		send->imm = wr->ex.imm_data;
 		break;
 	case IB_WR_SEND:
@@ -106,7 +110,7 @@ static int card_take_send(struct card_qp *qp, const struct ib_send_wr *wr)
 	struct card_send *send = card_ring_slot(&qp->sq, qp->sq.head);
 	int rc;
 
-	if (qp->sq.head - smp_load_acquire(&qp->sq.tail) == qp->sq.size)
+	if (qp->sq.head - card_send_freed(qp) == qp->sq.limit)
 		return -ENOMEM;
 	send->wr_id = wr->wr_id;
 	send->opcode = wr->opcode;
@@ -128,6 +132,12 @@ static int card_take_send(struct card_qp *qp, const struct ib_send_wr *wr)
 static bool card_accepts(const struct card_qp *qp)
 {
 	return qp->state == IB_QPS_RTS || qp->state == IB_QPS_ERR;
+}
+
+/* What the driver answers to a post if the firmware does not work */
+static int card_post_fails(const struct card *card)
+{
+	return card_result(card, 0, card->profile->failed_post);
 }
 
 /* Run the engine for requests that were posted, if the caller has claimed it */
@@ -152,8 +162,8 @@ static int card_post(struct card_qp *qp, const struct ib_send_wr *wr, const stru
 {
 	bool cut = card_cuts(qp, wr);
 	unsigned long flags;
+	int rc = card_post_fails(qp->card);
 	bool claimed;
-	int rc = 0;
 
 	spin_lock_irqsave(&qp->lock, flags);
 	if (!card_accepts(qp))
@@ -228,7 +238,7 @@ static int card_post_batch(struct card_qp *qp, u32 count, u32 *at)
 	int rc = 0;
 
 	spin_lock_irqsave(&qp->lock, flags);
-	if (!card_accepts(qp) || count > qp->sq.size)
+	if (!card_accepts(qp) || count > qp->sq.limit)
 		rc = -EINVAL;
 	while (!rc && *at < end) {
 		rc = card_take_entry(qp, (void *)qp->sends->slots + (size_t)*at * qp->slot_bytes);
@@ -283,7 +293,7 @@ static int card_take_recv(struct card_qp *qp, const struct ib_recv_wr *wr)
 
 	if (wr->num_sge < 0 || wr->num_sge > qp->cap.max_recv_sge)
 		return -EINVAL;
-	if (qp->rq.head - qp->rq.tail == qp->rq.size)
+	if (qp->rq.head - qp->rq.tail == qp->rq.limit)
 		return -ENOMEM;
 	recv->wr_id = wr->wr_id;
 	recv->num_sge = wr->num_sge;
@@ -306,8 +316,8 @@ int card_post_recv(struct ib_qp *ib, const struct ib_recv_wr *wr, const struct i
 {
 	struct card_qp *qp = to_card_qp(ib);
 	unsigned long flags;
+	int n, rc = card_post_fails(qp->card);
 	bool flushes;
-	int n, rc = 0;
 
 	do {
 		spin_lock_irqsave(&qp->lock, flags);

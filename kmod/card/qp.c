@@ -15,9 +15,10 @@ static u32 card_next_qpn;
 
 /* --- rings --- */
 
-static int card_ring_create(struct card_ring *ring, u32 size, size_t stride, gfp_t gfp)
+static int card_ring_create(struct card_ring *ring, u32 size, bool exact, size_t stride, gfp_t gfp)
 {
 	ring->size = roundup_pow_of_two(max(size, 1U));
+	ring->limit = exact ? size : ring->size;
 	ring->stride = ALIGN(stride, 8);
 	ring->slots = kvcalloc(ring->size, ring->stride, gfp);
 	return ring->slots ? 0 : -ENOMEM;
@@ -28,18 +29,19 @@ static int card_rings_create(struct card_qp *qp, gfp_t gfp)
 	struct ib_qp_cap *cap = &qp->cap;
 	size_t data = max_t(size_t, cap->max_send_sge * sizeof(struct ib_sge),
 			    cap->max_inline_data);
+	bool exact = qp->card->profile->exact;
 	int rc;
 
-	rc = card_ring_create(&qp->sq, cap->max_send_wr, sizeof(struct card_send) + data,
+	rc = card_ring_create(&qp->sq, cap->max_send_wr, exact, sizeof(struct card_send) + data,
 			      gfp);
 	if (rc)
 		return rc;
-	rc = card_ring_create(&qp->rq, cap->max_recv_wr,
+	rc = card_ring_create(&qp->rq, cap->max_recv_wr, exact,
 			      struct_size((struct card_recv *)NULL, sge, cap->max_recv_sge), gfp);
 	if (rc)
 		kvfree(qp->sq.slots);
-	cap->max_send_wr = qp->sq.size;
-	cap->max_recv_wr = qp->rq.size;
+	cap->max_send_wr = qp->sq.limit;
+	cap->max_recv_wr = qp->rq.limit;
 	return rc;
 }
 
@@ -54,7 +56,8 @@ static void card_rings_destroy(struct card_qp *qp)
 
 /* --- creation and destruction --- */
 
-static int card_qp_check(const struct ib_qp_init_attr *init, bool user)
+static int card_qp_check(const struct card_profile *profile, const struct ib_qp_init_attr *init,
+			 bool user)
 {
 	const struct ib_qp_cap *cap = &init->cap;
 
@@ -64,14 +67,14 @@ static int card_qp_check(const struct ib_qp_init_attr *init, bool user)
 		return -EOPNOTSUPP;
 	if (!init->send_cq || !init->recv_cq)
 		return -EINVAL;
-	if (cap->max_send_wr > CARD_MAX_WR || cap->max_recv_wr > CARD_MAX_WR ||
-	    cap->max_send_sge > CARD_MAX_SGE || cap->max_recv_sge > CARD_MAX_SGE ||
-	    cap->max_inline_data > CARD_MAX_INLINE)
+	if (cap->max_send_wr > profile->max_wr || cap->max_recv_wr > profile->max_wr ||
+	    cap->max_send_sge > profile->send_sge || cap->max_recv_sge > profile->recv_sge ||
+	    cap->max_inline_data > profile->inline_data)
 		return -EINVAL;
 	return 0;
 }
 
-static void card_qp_init(struct card_qp *qp, const struct ib_qp_init_attr *init)
+static void card_qp_init(struct card_qp *qp, const struct ib_qp_init_attr *init, bool user)
 {
 	qp->card = to_card(qp->ib.device);
 	mutex_init(&qp->modify);
@@ -79,10 +82,17 @@ static void card_qp_init(struct card_qp *qp, const struct ib_qp_init_attr *init)
 	init_waitqueue_head(&qp->idle);
 	qp->state = IB_QPS_RESET;
 	qp->cap = init->cap;
+	if (qp->card->profile->drops_inline)
+		qp->cap.max_inline_data = 0;
+	qp->open = !user && !qp->card->profile->lkey;
 	qp->signal_all = init->sq_sig_type == IB_SIGNAL_ALL_WR;
+	/* a process polls its queue by itself */
+	qp->frees_at_poll = qp->card->profile->frees_at_poll && !user;
+	qp->fences = qp->card->profile->fences;
 	card_timer_setup(&qp->timer, HRTIMER_MODE_ABS_SOFT, card_engine_timer);
 	tasklet_setup(&qp->tasklet, card_engine_tasklet);
 	INIT_WORK(&qp->event_work, card_qp_report);
+	INIT_DELAYED_WORK(&qp->flush_work, card_flush_later);
 }
 
 static int card_qp_publish_gsi(struct card_qp *qp)
@@ -137,13 +147,15 @@ int card_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_uda
 {
 	struct card_qp *qp = to_card_qp(ib);
 	struct card *card = to_card(ib->device);
-	int rc = card_qp_check(init, udata);
+	int rc = card_qp_check(card->profile, init, udata);
 
 	if (rc)
 		return rc;
+	if (READ_ONCE(card->firmware) != CARD_RUNS)
+		return -ETIMEDOUT;
 	if (!atomic_add_unless(&card->qps, 1, CARD_MAX_QP))
 		return -ENOMEM;
-	card_qp_init(qp, init);
+	card_qp_init(qp, init, udata);
 	rc = card_rings_create(qp, udata ? GFP_KERNEL_ACCOUNT : GFP_KERNEL);
 	if (rc)
 		goto out_count;
@@ -175,6 +187,7 @@ void card_qp_stop(struct card_qp *qp)
 	WRITE_ONCE(qp->state, IB_QPS_RESET);
 	wait_event_lock_irq(qp->idle, !qp->running && !qp->entered, qp->lock);
 	spin_unlock_irq(&qp->lock);
+	cancel_delayed_work_sync(&qp->flush_work);
 	hrtimer_cancel(&qp->timer);
 	tasklet_kill(&qp->tasklet);
 	card_wire_cancel(qp);
@@ -189,14 +202,19 @@ void card_qp_stop(struct card_qp *qp)
  * @ib: queue pair
  * @udata: no members
  *
- * Return: 0, or -EIO if keep_qps has it fail: then the queue pair goes on.
+ * Return: 0, or a negative errno if keep_qps or stopped firmware has it fail: then the queue pair goes
+ * on.
  */
 int card_destroy_qp(struct ib_qp *ib, struct ib_udata *udata)
 {
 	struct card_qp *qp = to_card_qp(ib);
+	int rc;
 
 	if (!card_is_gsi(qp) && atomic_dec_if_positive(&qp->card->keep_qps) >= 0)
 		return -EIO;
+	rc = card_result(qp->card, qp->card->profile->stopped_destroy, 0);
+	if (rc)
+		return rc;
 	card_qp_hide(qp);
 	card_qp_stop(qp);
 	cancel_work_sync(&qp->event_work);

@@ -83,16 +83,21 @@ struct card_recv {
  * struct card_ring - requests in order of posting
  * @slots: @size slots of @stride bytes
  * @size: a power of two
+ * @limit: number of requests that may be in the ring, at most @size
  * @stride: in bytes
  * @head: number of requests posted, free-running
  * @tail: number of requests completed, free-running
+ * @freed: number of requests whose slots may be used again, free-running; only with
+ *	card_qp.frees_at_poll, else @tail
  */
 struct card_ring {
 	void *slots;
 	u32 size;
+	u32 limit;
 	u32 stride;
 	u32 head;
 	u32 tail;
+	u32 freed;
 };
 
 /**
@@ -127,6 +132,9 @@ struct card_ring {
  * @in_timer: the engine runs in the timer, which stands for an interrupt
  * @entered: number of peers that access this queue pair
  * @idle: wait queue for the end of @running and @entered
+ * @open: the key 0 in requests of this queue pair is all memory
+ * @frees_at_poll: see struct card_profile; the lock of @sq's completion queue protects @sq.freed
+ * @fences: see struct card_profile
  * @budget: bytes left in this turn of the engine
  * @timed: the ring has a request with a time
  * @last_exec: latest execution time assigned
@@ -139,6 +147,9 @@ struct card_ring {
  * @tasklet: executes requests that were posted with interrupts disabled
  * @events: bits of enum ib_event_type to report
  * @event_work: reports @events
+ * @flush_sends: the delay before a flush of send requests has passed
+ * @flush_recvs: likewise, of receives
+ * @flush_work: flushes after the delay of the profile
  */
 struct card_qp {
 	struct ib_qp ib;
@@ -169,6 +180,9 @@ struct card_qp {
 	bool in_timer;
 	u32 entered;
 	wait_queue_head_t idle;
+	bool open;
+	bool frees_at_poll;
+	bool fences;
 	int budget;
 	bool timed;
 	u64 last_exec;
@@ -181,6 +195,9 @@ struct card_qp {
 	struct tasklet_struct tasklet;
 	unsigned long events;
 	struct work_struct event_work;
+	bool flush_sends;
+	bool flush_recvs;
+	struct delayed_work flush_work;
 };
 
 /* Result of copying the data of a request */
@@ -230,6 +247,20 @@ static inline enum card_step card_wait(struct card_send *send, u64 ns)
 	return CARD_LATER;
 }
 
+/* Whether the request has a completion once it is complete */
+static inline bool card_is_signaled(const struct card_send *send)
+{
+	return send->flags & IB_SEND_SIGNALED || send->status != IB_WC_SUCCESS;
+}
+
+/* Number of send requests whose slots may be used again */
+static inline u32 card_send_freed(const struct card_qp *qp)
+{
+	const u32 *freed = qp->frees_at_poll ? &qp->sq.freed : &qp->sq.tail;
+
+	return smp_load_acquire(freed);
+}
+
 static inline bool card_is_gsi(const struct card_qp *qp)
 {
 	return qp->ib.qp_type == IB_QPT_GSI;
@@ -244,9 +275,11 @@ void card_qp_stop(struct card_qp *qp);
 int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
 int card_query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 		  struct ib_qp_init_attr *init);
-void card_qp_break(struct card *card, u32 qpn);
+void card_qp_break(struct card *card, u32 qpn, bool reports);
+void card_set_firmware(struct card *card, enum card_firmware firmware);
 
 /* error.c */
+bool card_flush_is_due(struct card_qp *qp, const bool *due);
 void card_qp_report(struct work_struct *work);
 void card_qp_event(struct card_qp *qp, enum ib_event_type event);
 bool card_recv_flush(struct card_qp *qp);
@@ -267,6 +300,8 @@ void card_engine_run(struct card_qp *qp);
 void card_engine_kick(struct card_qp *qp);
 void card_engine_tasklet(struct tasklet_struct *tasklet);
 enum hrtimer_restart card_engine_timer(struct hrtimer *timer);
+
+void card_flush_later(struct work_struct *work);
 
 /* claim.c */
 bool card_engine_claim(struct card_qp *qp);

@@ -166,10 +166,14 @@ struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access)
  */
 struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg)
 {
-	if (type != IB_MR_TYPE_MEM_REG && type != IB_MR_TYPE_SG_GAPS)
+	const struct card_profile *profile = to_card(pd->device)->profile;
+
+	if (type != IB_MR_TYPE_MEM_REG && (type != IB_MR_TYPE_SG_GAPS || !profile->gaps))
 		return ERR_PTR(-EOPNOTSUPP);
-	if (!max_num_sg || max_num_sg > CARD_MAX_PAGES)
+	if (!max_num_sg || max_num_sg > profile->pages)
 		return ERR_PTR(-EINVAL);
+	if (READ_ONCE(to_card(pd->device)->firmware) != CARD_RUNS)
+		return ERR_PTR(-ETIMEDOUT);
 	return card_mr_create(pd, max_num_sg, GFP_KERNEL);
 }
 
@@ -178,15 +182,20 @@ struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
  * @ib: region
  * @udata: no members
  *
- * Return: 0, or -EIO if keep_regions has it fail: then the region stays as it is.
+ * Return: 0, or a negative errno if keep_regions or stopped firmware has it fail: then the region stays
+ * as it is.
  */
 int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata)
 {
 	struct card *card = to_card(ib->device);
 	struct card_mr *mr = to_card_mr(ib);
+	int rc;
 
 	if (mr->max_ranges && !mr->umem && atomic_dec_if_positive(&card->keep_regions) >= 0)
 		return -EIO;
+	rc = card_result(card, card->profile->stopped_dereg, card->profile->failed_dereg);
+	if (rc)
+		return rc;
 	card_mr_hide(card, mr);
 	card_mr_close(mr);
 	ib_umem_release(mr->umem);

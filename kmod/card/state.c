@@ -6,8 +6,9 @@
  * card_qp_break - break queue pairs of a card, as an internal error of a card does
  * @card: card
  * @qpn: number of the queue pair, 0 for all
+ * @reports: report IB_EVENT_QP_FATAL
  */
-void card_qp_break(struct card *card, u32 qpn)
+void card_qp_break(struct card *card, u32 qpn, bool reports)
 {
 	struct card_qp *qp;
 	unsigned long at;
@@ -17,10 +18,48 @@ void card_qp_break(struct card *card, u32 qpn)
 		if (qp->card != card || (qpn && at != qpn))
 			continue;
 		card_qp_error(qp);
-		card_qp_event(qp, IB_EVENT_QP_FATAL);
+		if (reports)
+			card_qp_event(qp, IB_EVENT_QP_FATAL);
 		card_engine_later(qp);
 	}
 	xa_unlock_bh(&card_qps);
+}
+
+/* Execute the requests of a card whose firmware had stopped */
+static void card_resume(struct card *card)
+{
+	struct card_qp *qp;
+	unsigned long at;
+
+	xa_lock_bh(&card_qps);
+	xa_for_each(&card_qps, at, qp)
+		if (qp->card == card)
+			card_engine_later(qp);
+	xa_unlock_bh(&card_qps);
+	spin_lock_bh(&cards_lock);
+	if (card->gsi)
+		card_engine_later(card->gsi);
+	spin_unlock_bh(&cards_lock);
+}
+
+/**
+ * card_set_firmware - stop the firmware of a card, have its driver notice that, or start it
+ * @card: card
+ * @firmware: new state
+ */
+void card_set_firmware(struct card *card, enum card_firmware firmware)
+{
+	const struct card_profile *profile = card->profile;
+
+	WRITE_ONCE(card->firmware, firmware);
+	if (firmware == CARD_RUNS)
+		card_resume(card);
+	if (firmware != CARD_FAILED)
+		return;
+	if (profile->failed_flushes)
+		card_qp_break(card, 0, profile->failed_qps);
+	if (profile->failed_device)
+		card_report_fatal(card);
 }
 
 /* --- states --- */
@@ -31,6 +70,9 @@ static void card_qp_reset(struct card_qp *qp)
 	spin_lock_irq(&qp->lock);
 	qp->sq.head = 0;
 	qp->sq.tail = 0;
+	qp->sq.freed = 0;
+	qp->flush_sends = false;
+	qp->flush_recvs = false;
 	qp->rq.head = 0;
 	qp->rq.tail = 0;
 	qp->peer_card = 0;
@@ -41,14 +83,17 @@ static void card_qp_reset(struct card_qp *qp)
 	spin_unlock_irq(&qp->lock);
 }
 
-static int card_attr_check(const struct ib_qp_attr *attr, int mask)
+static int card_attr_check(const struct card *card, const struct ib_qp_attr *attr, int mask)
 {
+	const struct card_profile *profile = card->profile;
+
 	if (mask & (IB_QP_ALT_PATH | IB_QP_CAP) || mask & ~IB_QP_ATTR_STANDARD_BITS)
 		return -EOPNOTSUPP;
 	if ((mask & IB_QP_PORT && attr->port_num != 1) ||
 	    (mask & IB_QP_PKEY_INDEX && attr->pkey_index) ||
-	    (mask & IB_QP_MAX_QP_RD_ATOMIC && attr->max_rd_atomic > CARD_MAX_READS) ||
-	    (mask & IB_QP_MAX_DEST_RD_ATOMIC && attr->max_dest_rd_atomic > CARD_MAX_READS) ||
+	    (mask & IB_QP_MAX_QP_RD_ATOMIC && attr->max_rd_atomic > profile->reads_out) ||
+	    (mask & IB_QP_MAX_DEST_RD_ATOMIC &&
+	     attr->max_dest_rd_atomic > profile->reads_in) ||
 	    (mask & IB_QP_MIN_RNR_TIMER && attr->min_rnr_timer > 31) ||
 	    (mask & IB_QP_TIMEOUT && attr->timeout > 31) ||
 	    (mask & IB_QP_RETRY_CNT && attr->retry_cnt > 7) ||
@@ -115,7 +160,7 @@ static int card_modify(struct card_qp *qp, struct ib_qp_attr *attr, int mask)
 	enum ib_qp_state from = READ_ONCE(qp->state);
 	enum ib_qp_state to = mask & IB_QP_STATE ? attr->qp_state : from;
 	struct card_path path = {};
-	int rc = card_attr_check(attr, mask);
+	int rc = card_attr_check(qp->card, attr, mask);
 
 	if (rc)
 		return rc;
@@ -142,6 +187,24 @@ static int card_modify(struct card_qp *qp, struct ib_qp_attr *attr, int mask)
 	return card_qp_commit(qp, attr, mask, from, to, &path);
 }
 
+/* What the driver does, and returns, if the firmware does not work */
+static int card_modify_fails(struct card_qp *qp, const struct ib_qp_attr *attr, int mask)
+{
+	const struct card_profile *profile = qp->card->profile;
+	int rc = card_result(qp->card, profile->stopped_modify, profile->failed_modify);
+
+	if (!rc || !(mask & IB_QP_STATE))
+		return rc;
+	/* such a driver sets its own state before it asks the firmware */
+	if (profile->cached_state)
+		WRITE_ONCE(qp->attr.qp_state, attr->qp_state);
+	if (profile->stopped_flushes && attr->qp_state == IB_QPS_ERR) {
+		card_qp_error(qp);
+		card_engine_kick(qp);
+	}
+	return rc;
+}
+
 /**
  * card_modify_qp - change attributes and state of a queue pair
  * @ib: queue pair
@@ -158,7 +221,7 @@ int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct i
 
 	/* a second reset would empty rings that are in use again after the first one */
 	mutex_lock(&qp->modify);
-	rc = card_modify(qp, attr, mask);
+	rc = card_modify_fails(qp, attr, mask) ?: card_modify(qp, attr, mask);
 	mutex_unlock(&qp->modify);
 	return rc;
 }
@@ -170,13 +233,15 @@ int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct i
  * @mask: ignored: all attributes are set
  * @init: output
  *
- * Return: 0.
+ * Return: 0, or -ETIMEDOUT if the driver asks firmware that has stopped.
  */
 int card_query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 		  struct ib_qp_init_attr *init)
 {
 	struct card_qp *qp = to_card_qp(ib);
 
+	if (READ_ONCE(qp->card->firmware) != CARD_RUNS && !READ_ONCE(qp->card->cached_state))
+		return -ETIMEDOUT;
 	spin_lock_irq(&qp->lock);
 	*attr = qp->attr;
 	if (!READ_ONCE(qp->card->cached_state) || qp->state == IB_QPS_RESET)

@@ -25,6 +25,8 @@ static bool card_must_wait(const struct card_qp *qp, const struct card_send *sen
 
 	if (send->flags & IB_SEND_FENCE && qp->reads)
 		return true;
+	if (qp->fences && card_is_local(send) && qp->started != qp->sq.tail)
+		return true;
 	return limit && qp->reads >= limit;
 }
 
@@ -126,12 +128,11 @@ static enum ib_wc_opcode card_wc_opcode(enum ib_wr_opcode opcode)
 }
 
 /* Free the slot of the oldest request before its completion: the consumer may post immediately */
-static void card_complete_one(struct card_qp *qp, const struct card_send *send,
-			      enum ib_wc_status status)
+static void card_complete_one(struct card_qp *qp, const struct card_send *send)
 {
-	bool signaled = send->flags & IB_SEND_SIGNALED || status != IB_WC_SUCCESS;
+	bool signaled = card_is_signaled(send);
 	struct ib_wc wc = {
-		.wr_id = send->wr_id, .status = status, .opcode = card_wc_opcode(send->opcode),
+		.wr_id = send->wr_id, .status = send->status, .opcode = card_wc_opcode(send->opcode),
 		.qp = &qp->ib, .port_num = 1,
 		.byte_len = send->opcode == IB_WR_RDMA_READ ? send->length : 0,
 	};
@@ -148,8 +149,7 @@ static void card_complete_one(struct card_qp *qp, const struct card_send *send,
  * The consumer finds the queue pair in the error state when it polls the
  * completion, and the flushed receives after it.
  */
-static void card_complete_failed(struct card_qp *qp, const struct card_send *send,
-				 enum ib_wc_status status)
+static void card_complete_failed(struct card_qp *qp, const struct card_send *send)
 {
 	unsigned long flags;
 
@@ -157,7 +157,7 @@ static void card_complete_failed(struct card_qp *qp, const struct card_send *sen
 	if (qp->state != IB_QPS_RESET)
 		WRITE_ONCE(qp->state, IB_QPS_ERR);
 	spin_unlock_irqrestore(&qp->lock, flags);
-	card_complete_one(qp, send, status);
+	card_complete_one(qp, send);
 	card_qp_error(qp);
 }
 
@@ -175,16 +175,15 @@ bool card_complete(struct card_qp *qp, u64 now)
 
 	while (qp->sq.tail != qp->executed) {
 		struct card_send *send = card_ring_slot(&qp->sq, qp->sq.tail);
-		enum ib_wc_status status = send->status;
 
 		if (max(send->done_at, qp->last_done) > now)
 			break;
 		qp->last_done = max(send->done_at, qp->last_done);
 		qp->reads -= send->opcode == IB_WR_RDMA_READ;
 		if (qp->failed && qp->sq.tail + 1 == qp->executed)
-			card_complete_failed(qp, send, status);
+			card_complete_failed(qp, send);
 		else
-			card_complete_one(qp, send, status);
+			card_complete_one(qp, send);
 	}
 	return qp->sq.tail != before;
 }
@@ -197,9 +196,16 @@ void card_flush(struct card_qp *qp)
 {
 	u32 head = smp_load_acquire(&qp->sq.head);
 
+	if (qp->sq.tail == head || !card_flush_is_due(qp, &qp->flush_sends))
+		return;
 	card_wire_cancel(qp);
 	card_count_add(qp->card, CARD_COUNT_FLUSHED, head - qp->sq.tail);
-	while (qp->sq.tail != head)
-		card_complete_one(qp, card_ring_slot(&qp->sq, qp->sq.tail), IB_WC_WR_FLUSH_ERR);
+	while (qp->sq.tail != head) {
+		struct card_send *send = card_ring_slot(&qp->sq, qp->sq.tail);
+
+		send->status = IB_WC_WR_FLUSH_ERR;
+		card_complete_one(qp, send);
+	}
 	card_engine_reset(qp);
+	qp->flush_sends = false;
 }

@@ -118,6 +118,13 @@ def up(
             "buffers, or iommu in strict mode (default: virtual DMA).",
         ),
     ] = "",
+    profile: Annotated[
+        str,
+        option(
+            "NAME",
+            "Driver whose limits and behaviours modelled cards have: PROFILES (default: model).",
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Start a lab; it runs until `nfsrdma lab down`."""
@@ -125,7 +132,8 @@ def up(
     from nfsrdma_tools.lab.config import LabConfig, clock_name
 
     config = LabConfig(
-        name, shape, kernel, clock, link, clients, memory, nic, cpus, extras, kernel_args, dma
+        *(name, shape, kernel, clock, link, clients, memory, nic, cpus, extras, kernel_args),
+        *(dma, profile),
     )
     state = lab.up(config, _step)
     if as_json:

@@ -59,6 +59,13 @@ def add(
         str,
         option("TYPE", "rxe (RoCE), siw (iWARP) or card (modelled card); default: rxe.", "--type"),
     ] = "",
+    profile: Annotated[
+        str,
+        option(
+            "NAME",
+            "Driver whose limits and behaviours a modelled card has: PROFILES (default: model).",
+        ),
+    ] = "",
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -77,14 +84,16 @@ def add(
     if not keywords["netdev"]:
         raise UsageError("the network device is missing", "add: netdev NETDEV")
     new = (keywords["type"] or "rxe", name, keywords["netdev"])
+    _check_profile(keywords["type"], profile)
     if dry_run:
         nldev.check_link(*new)
-        print_changes(_changes(*new), as_json)
+        print_changes(_changes(*new, profile), as_json)
         return
     with journal() as changes:
         if keywords["type"] == "card":
             build.load_card(changes)
-        link = nldev.add_link(*new, changes)
+        with build.card_profile(profile, changes):
+            link = nldev.add_link(*new, changes)
         changes.keep()
     if as_json:
         print_json(_json(link, nldev.resources(), nldev.statistics(link)))
@@ -93,7 +102,16 @@ def add(
     print(f"  lasts until a reboot; undo: nfsrdma link delete {link.device.name}")
 
 
-def _changes(kind: str, name: str, netdev: str) -> list[str]:
+def _check_profile(kind: str, profile: str) -> None:
+    from nfsrdma_tools import module_source
+
+    if profile and kind != "card":
+        raise UsageError(f"profile {profile!r}: only modelled cards have one", "add: --type card")
+    if profile and profile not in (known := module_source.card_profiles()):
+        raise UsageError(f"profile {profile!r}: expected {', '.join(known)}")
+
+
+def _changes(kind: str, name: str, netdev: str, profile: str) -> list[str]:
     """The changes of `add`; UserError if there is no such network device."""
     from pathlib import Path
 
@@ -104,7 +122,8 @@ def _changes(kind: str, name: str, netdev: str) -> list[str]:
         raise UserError(f"there is no network device {netdev}", "see: ip link")
     missing = kind == "card" and CARD not in kernel_modules.loaded()
     module = [f"build and load the module {CARD}"] if missing else []
-    return [*module, f"add the {kind} link {name} on {netdev}"]
+    limits = f" with the profile {profile}" if profile else ""
+    return [*module, f"add the {kind} link {name} on {netdev}{limits}"]
 
 
 def _keywords(words: Sequence[str], given: dict[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from nfsrdma_tools import module_source
 from nfsrdma_tools.errors import UsageError
 
 __all__ = [
@@ -91,6 +92,8 @@ class LabConfig:
     """Added to the kernel's command line, such as "init_on_alloc=0"."""
     dma: str = ""
     """How modelled cards access memory: direct, swiotlb or iommu; "": by virtual DMA."""
+    profile: str = ""
+    """Driver whose limits and behaviours modelled cards have; "": those of the model."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", self.name):
@@ -140,14 +143,16 @@ class LabConfig:
                 "modelled cards connect only devices of one kernel",
                 "use --shape solo with --nic card, or --nic rxe",
             )
-        if not self.dma:
-            return
-        _one_of("dma", self.dma, _DMA)
-        if self.nic != "card":
-            raise UsageError(
-                f"dma is {self.dma!r}, and devices of type {self.nic} do no DMA",
-                f"use --nic card, or leave out --dma {self.dma}",
-            )
+        if self.dma:
+            _one_of("dma", self.dma, _DMA)
+        if self.profile:
+            _one_of("profile", self.profile, module_source.card_profiles())
+        for name, value in (("dma", self.dma), ("profile", self.profile)):
+            if value and self.nic != "card":
+                raise UsageError(
+                    f"{name} is {value!r}, and only modelled cards have one",
+                    f"use --nic card, or leave out --{name} {value}",
+                )
 
     @property
     def wire(self) -> Link:

@@ -61,6 +61,8 @@ cd /sys/bus/pci
 echo nfsrdma_card > devices/{IDLE_FUNCTION}/driver_override
 test -e devices/{IDLE_FUNCTION}/driver || echo {IDLE_FUNCTION} > drivers/nfsrdma_card/bind
 """
+# the profile of cards that are added later
+_PROFILE = "/sys/module/nfsrdma_card/parameters/profile"
 
 
 def _silent(_: str) -> None:
@@ -247,13 +249,20 @@ class Lab(Nodes):
         module = file.read_bytes() if file else b""
         for node in self.config.nodes:
             self.run(node, "lab-nic", self.config.nic, stdin=module)
-            if self.config.dma:
-                self.run(node, "sh", "-ec", _BIND)
-                # cards take the function when they are added
+            if self.config.dma or self.config.profile:
+                self._prepare_cards(node)
+                # cards take the function and the profile when they are added
                 self.run(node, "lab-nic", self.config.nic)
         if self.config.nic == "card":
             # new cards have an infinite rate and no delay: give them netem's
             self.set_link(str(self.config.wire))
+
+
+    def _prepare_cards(self, node: str) -> None:
+        if self.config.dma:
+            self.run(node, "sh", "-ec", _BIND)
+        if self.config.profile:
+            self.run(node, "tee", _PROFILE, stdin=self.config.profile.encode())
 
 
 def _remove(folder: Path) -> None:

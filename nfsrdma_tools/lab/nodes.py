@@ -160,7 +160,8 @@ class Nodes:
         return {
             **{"name": config.name, "shape": config.shape, "kernel": config.kernel},
             **{"clock": config.clock, "link": str(config.wire), "accel": self.accel},
-            **{"nic": config.nic, "kernel_args": config.kernel_args, "dma": config.dma},
+            **{"nic": config.nic, "dma": config.dma, "profile": config.profile},
+            "kernel_args": config.kernel_args,
             # the instruction count depends on the emulator, too
             "qemu": version(),
         }

@@ -3,7 +3,7 @@
 
 The cache is <cache>/modules/<kernel release>/<source hash>/<module>.ko.  A build never writes into
 the source tree, which may be read-only or belong to another user.  ``load_card`` also loads the
-module of the modelled card.
+module of the modelled card, and ``card_profile`` sets its parameter.
 """
 
 from __future__ import annotations
@@ -18,18 +18,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfsrdma_tools import module_source
+from nfsrdma_tools import files, module_source
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UsageError, UserError, one_line
 from nfsrdma_tools.host import kernel_modules, packages
 from nfsrdma_tools.lock import file_lock
 from nfsrdma_tools.module_source import BUILDS_FOR, CARD, OURS, Source, is_too_old
-from nfsrdma_tools.undo import Journal, Run
+from nfsrdma_tools.undo import Journal, Run, Write
 
-__all__ = ["Build", "all_cached", "build", "cached", "checked_release", "first_error", "load_card"]
+__all__ = [
+    "Build",
+    "all_cached",
+    "build",
+    "cached",
+    "card_profile",
+    "checked_release",
+    "first_error",
+    "load_card",
+]
 
 _TIMEOUT = 3600  # in seconds; an emulated machine is slow
 _KEPT = 4  # builds kept per kernel, 10 MB each: the journal may reload an older one
+_PROFILE = Path("/sys/module", CARD, "parameters/profile")
 _RELEASE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._+~-]*")
 # lines that name the cause, best first: the compiler, modpost, the shell, make
 _ERRORS = (
@@ -193,3 +203,25 @@ def load_card(journal: Journal, watch: Callable[[str], None] = lambda release: N
     journal.add(Run(("rmmod", "--", CARD), when=f"/sys/module/{CARD}"))
     run("insmod", str(built.path))
     return True
+
+
+@contextlib.contextmanager
+def card_profile(name: str, journal: Journal) -> Iterator[None]:
+    """Cards that are added in the block have this profile; "": that of the module's parameter.
+
+    The module is loaded.  The end of the block restores the parameter, and so does ``journal``.
+    UserError if an older module is loaded.
+    """
+    if not name:
+        yield
+        return
+    if not _PROFILE.exists():
+        raise UserError(f"the loaded module {CARD} has no profiles", f"run: rmmod {CARD}")
+    undo = Write(str(_PROFILE), files.read(_PROFILE))
+    journal.add(undo)
+    try:
+        files.overwrite(_PROFILE, name)
+        yield
+    finally:
+        undo.undo()
+        journal.drop(undo)

@@ -8,23 +8,6 @@
 
 #define PAGES		(REGION * PAGE_SIZE)
 #define REMOTE		(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE)
-#define EXPECT(_what)	do { if (!(_what)) return "expected " #_what; } while (0)
-
-/* Whether the next completion of an end has this id and status */
-static bool comes(struct end *end, u64 id, enum ib_wc_status status)
-{
-	struct ib_wc wc;
-
-	return poll(end, &wc) && wc.wr_id == id && wc.status == status && wc.qp == end->qp;
-}
-
-static bool in_state(struct end *end, enum ib_qp_state state)
-{
-	struct ib_qp_init_attr init;
-	struct ib_qp_attr attr;
-
-	return !ib_query_qp(end->qp, &attr, IB_QP_STATE, &init) && attr.qp_state == state;
-}
 
 static void fill(struct end *end, u32 length)
 {

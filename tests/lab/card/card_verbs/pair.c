@@ -34,6 +34,8 @@ static bool recoverable;
 module_param(recoverable, bool, 0444);
 static bool unmapped;
 module_param(unmapped, bool, 0444);
+static bool profile;
+module_param(profile, bool, 0444);
 
 static struct ib_device *found[2];
 static const char *results[64];
@@ -108,6 +110,22 @@ bool poll(struct end *end, struct ib_wc *wc)
 		usleep_range(50, 100);
 	}
 	return true;
+}
+
+/* Whether the next completion of an end has this id and status */
+bool comes(struct end *end, u64 id, enum ib_wc_status status)
+{
+	struct ib_wc wc;
+
+	return poll(end, &wc) && wc.wr_id == id && wc.status == status && wc.qp == end->qp;
+}
+
+bool in_state(struct end *end, enum ib_qp_state state)
+{
+	struct ib_qp_init_attr init;
+	struct ib_qp_attr attr;
+
+	return !ib_query_qp(end->qp, &attr, IB_QP_STATE, &init) && attr.qp_state == state;
 }
 
 /* --- an end --- */
@@ -271,6 +289,10 @@ static const struct test *chosen(unsigned int *num)
 	if (unmapped) {
 		*num = num_unmapped_tests;
 		return unmapped_tests;
+	}
+	if (profile) {
+		*num = num_profile_tests;
+		return profile_tests;
 	}
 	*num = recoverable ? num_recoverable_tests : num_tests;
 	return recoverable ? recoverable_tests : tests;

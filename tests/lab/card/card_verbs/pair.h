@@ -56,9 +56,14 @@ struct test {
 	const struct terms *terms;
 };
 
-/* Cases for all devices, for devices that recover from refused requests, and behind an IOMMU */
-extern const struct test tests[], recoverable_tests[], unmapped_tests[];
-extern const unsigned int num_tests, num_recoverable_tests, num_unmapped_tests;
+#define EXPECT(_what)	do { if (!(_what)) return "expected " #_what; } while (0)
+
+/*
+ * Cases for all devices, for devices that recover from refused requests, behind an IOMMU, and for
+ * the profiles of the modelled card
+ */
+extern const struct test tests[], recoverable_tests[], unmapped_tests[], profile_tests[];
+extern const unsigned int num_tests, num_recoverable_tests, num_unmapped_tests, num_profile_tests;
 
 /* pair.c */
 int state(struct end *end, enum ib_qp_state state);
@@ -68,6 +73,8 @@ int reg(struct end *end, u64 id, int access);
 int reg_list(struct end *end, struct ib_mr *mr, struct scatterlist *sg, int num, u64 id,
 	     int access);
 bool poll(struct end *end, struct ib_wc *wc);
+bool comes(struct end *end, u64 id, enum ib_wc_status status);
+bool in_state(struct end *end, enum ib_qp_state state);
 void end_unmap(struct end *end);
 int end_create_qp(struct end *end);
 int end_connect(struct end *end, const struct end *peer, const struct terms *terms);
