@@ -152,7 +152,6 @@ struct card_wire {
  * struct card_profile - limits and behaviours of a driver of real cards
  * @name: name of the profile
  * @max_wr: requests in a queue
- * @max_cqe: completions in a queue
  * @send_sge: elements of a send request
  * @recv_sge: elements of a receive request
  * @read_sge: elements of an RDMA Read
@@ -188,7 +187,6 @@ struct card_wire {
 struct card_profile {
 	const char *name;
 	u32 max_wr;
-	u32 max_cqe;
 	u32 send_sge;
 	u32 recv_sge;
 	u32 read_sge;

@@ -190,7 +190,7 @@ int card_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 
 	if (attr->flags)
 		return -EOPNOTSUPP;
-	if (!attr->cqe || attr->cqe > card->profile->max_cqe)
+	if (!attr->cqe || attr->cqe > CARD_MAX_CQE)
 		return -EINVAL;
 	if (!atomic_add_unless(&card->cqs, 1, CARD_MAX_CQ))
 		return -ENOMEM;

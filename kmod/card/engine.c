@@ -72,9 +72,10 @@ void card_flush_later(struct work_struct *work)
 
 	spin_lock_irq(&qp->lock);
 	broken = qp->state == IB_QPS_ERR;
+	/* requests that are posted later have a delay of their own */
 	if (broken) {
-		WRITE_ONCE(qp->flush_sends, true);
-		WRITE_ONCE(qp->flush_recvs, true);
+		WRITE_ONCE(qp->flush_sends, qp->sq.head != qp->sq.tail);
+		WRITE_ONCE(qp->flush_recvs, qp->rq.head != qp->rq.tail);
 	}
 	spin_unlock_irq(&qp->lock);
 	if (!broken)

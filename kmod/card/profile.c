@@ -18,7 +18,6 @@ static const struct card_profile card_profiles[] = {
 		/* the card without a profile, of which all published figures are */
 		.name = "model",
 		.max_wr = CARD_MAX_WR,
-		.max_cqe = CARD_MAX_CQE,
 		.send_sge = CARD_MAX_SGE,
 		.recv_sge = CARD_MAX_SGE,
 		.read_sge = CARD_MAX_SGE,
@@ -40,7 +39,6 @@ static const struct card_profile card_profiles[] = {
 		.name = "mlx5",
 		/* mlx5/main.c mlx5_ib_calc_max_qp_wr(), for firmware's log_max_qp_sz 15 */
 		.max_wr = 8192,
-		.max_cqe = CARD_MAX_CQE,
 		/* firmware, at most 30: mlx5/main.c mlx5_ib_query_device() */
 		.send_sge = 30,
 		/* firmware, max_wqe_sz_rq of 512 bytes: mlx5/main.c mlx5_ib_query_device() */
@@ -75,7 +73,6 @@ static const struct card_profile card_profiles[] = {
 		.name = "mlx4",
 		/* firmware, less 33: mlx4/main.c mlx4_ib_query_device() */
 		.max_wr = 16351,
-		.max_cqe = CARD_MAX_CQE,
 		/* firmware: mlx4/main.c mlx4_ib_query_device() */
 		.send_sge = 32,
 		.recv_sge = 32,
@@ -107,7 +104,6 @@ static const struct card_profile card_profiles[] = {
 		.name = "irdma-roce",
 		/* irdma/ctrl.c irdma_sc_dev_init(); irdma/defs.h IRDMA_MAX_QP_WRS */
 		.max_wr = 4063,
-		.max_cqe = CARD_MAX_CQE,
 		/* irdma/user.h IRDMA_MAX_WQ_FRAGMENT_COUNT, IRDMA_MAX_SGE_RD */
 		.send_sge = 13,
 		.recv_sge = 13,
@@ -141,7 +137,6 @@ static const struct card_profile card_profiles[] = {
 		/* E810 with iWARP: the limits and rules of this end alone, over RoCE */
 		.name = "irdma-iwarp",
 		.max_wr = 4063,
-		.max_cqe = CARD_MAX_CQE,
 		.send_sge = 13,
 		.recv_sge = 13,
 		.read_sge = 13,
@@ -168,7 +163,6 @@ static const struct card_profile card_profiles[] = {
 		.name = "bnxt",
 		/* firmware, less 1 and 129: bnxt_re/qplib_sp.c bnxt_qplib_get_dev_attr() */
 		.max_wr = 4222,
-		.max_cqe = CARD_MAX_CQE,
 		/* bnxt_re/qplib_sp.c bnxt_qplib_get_dev_attr(), static requests */
 		.send_sge = 6,
 		.recv_sge = 6,
@@ -207,7 +201,6 @@ static const struct card_profile card_profiles[] = {
 		.name = "bnxt-p5",
 		/* firmware, less 1: bnxt_re/qplib_sp.c bnxt_qplib_get_dev_attr() */
 		.max_wr = 4351,
-		.max_cqe = CARD_MAX_CQE,
 		/* the others as those of bnxt */
 		.send_sge = 6,
 		.recv_sge = 6,
