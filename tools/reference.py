@@ -3,7 +3,8 @@
 """Write docs/reference/ from the code: commands, metrics, parameters, events, messages, schema.
 
 The rows of tested hardware are from the certificates in tools/tested-hardware.
-The tables of distributions and of probe sets are parts of pages that are written by hand.
+The tables of distributions, of probe sets and of card profiles are parts of pages that are written
+by hand.
 
 Usage: tools/reference.py          write the pages
        tools/reference.py --check  list the pages that differ from the code; status 1 if any does
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import card_profiles
 import typer.main
 from distribution_tables import full, short, versions
 from distribution_tables import table as _table
@@ -383,6 +385,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "docs/how-to/install.md": full,
     "docs/how-to/trace.md": probe_sets,
     "docs/dev/testing.md": versions,
+    "docs/explanation/modelled-card.md": card_profiles.table,
 }
 """The generated part of pages that are written by hand."""
 

@@ -122,7 +122,8 @@ def up(
         str,
         option(
             "NAME",
-            "Driver whose limits and behaviours modelled cards have: PROFILES (default: model).",
+            "Driver whose limits and behaviours modelled cards have: mlx5, mlx4, irdma-roce, "
+            "irdma-iwarp, bnxt or bnxt-p5 (default: none).",
         ),
     ] = "",
     as_json: Json = False,

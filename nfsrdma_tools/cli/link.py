@@ -63,7 +63,8 @@ def add(
         str,
         option(
             "NAME",
-            "Driver whose limits and behaviours a modelled card has: PROFILES (default: model).",
+            "Driver whose limits and behaviours a modelled card has: mlx5, mlx4, irdma-roce, "
+            "irdma-iwarp, bnxt or bnxt-p5 (default: none).",
         ),
     ] = "",
     dry_run: DryRun = False,

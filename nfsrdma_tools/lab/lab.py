@@ -257,7 +257,6 @@ class Lab(Nodes):
             # new cards have an infinite rate and no delay: give them netem's
             self.set_link(str(self.config.wire))
 
-
     def _prepare_cards(self, node: str) -> None:
         if self.config.dma:
             self.run(node, "sh", "-ec", _BIND)

@@ -14,7 +14,7 @@ from nfsrdma_tools.cli import link as link_cli
 from nfsrdma_tools.cli import mount as mount_cli
 from nfsrdma_tools.cli import server as server_cli
 from nfsrdma_tools.cli import tune as tune_cli
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host.nfsd import configuration, exports, nfsctl, serving
 from nfsrdma_tools.host.nfsd.configuration import Requested
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
@@ -341,6 +341,12 @@ def test_link_add_dry_run_checks_and_adds_nothing(
         link_cli.add("rxe0", words, dry_run=True)
     with pytest.raises(UserError, match="no network device none0"):
         link_cli.add("new0", netdev="none0", dry_run=True)
+    link_cli.add("new0", netdev="lo", kind="card", profile="bnxt", dry_run=True)
+    assert capsys.readouterr().out.endswith("new0 on lo with the profile bnxt\n")
+    with pytest.raises(UsageError, match="expected model, mlx5"):
+        link_cli.add("new0", netdev="lo", kind="card", profile="efa", dry_run=True)
+    with pytest.raises(UsageError, match="only modelled cards"):
+        link_cli.add("new0", netdev="lo", profile="bnxt", dry_run=True)
     with pytest.raises(UserError, match="expected rxe, siw, card"):
         link_cli.add("new0", kind="mlx5", netdev="lo", dry_run=True)
 

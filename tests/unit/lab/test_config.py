@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 
 from nfsrdma_tools.errors import UserError
@@ -59,12 +61,14 @@ def test_modelled_cards_need_the_shape_solo() -> None:
     assert LabConfig("a", nic="card").nic == "card"
 
 
-def test_cards_only_do_dma() -> None:
-    assert LabConfig("a", nic="card", dma="iommu").dma == "iommu"
-    with pytest.raises(UserError, match="devices of type rxe do no DMA"):
-        LabConfig("a", dma="iommu")
-    with pytest.raises(UserError, match="dma is 'virtual'"):
-        LabConfig("a", nic="card", dma="virtual")
+@pytest.mark.parametrize(("setting", "value"), [("dma", "iommu"), ("profile", "bnxt")])
+def test_only_cards_have_a_form_of_dma_and_a_profile(setting: str, value: str) -> None:
+    config = replace(LabConfig("a", nic="card"), **{setting: value})
+    assert getattr(config, setting) == value
+    with pytest.raises(UserError, match="only modelled cards"):
+        replace(config, nic="rxe")
+    with pytest.raises(UserError, match=f"{setting} is 'virtual'"):
+        replace(config, **{setting: "virtual"})
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from nfsrdma_tools.host.module.parameters import Parameter, changed, checked, kn
 from nfsrdma_tools.lab.config import MODULE_KERNELS
 from nfsrdma_tools.lock import try_folder_lock
 from nfsrdma_tools.module_source import Source
+from nfsrdma_tools.undo import Journal
 
 MAKE = """#!/bin/sh
 echo "$@" >> {log}
@@ -273,3 +274,25 @@ def test_settings_and_what_differs_from_the_default() -> None:
     # as the kernel shows it: values are read back
     assert checked(["client=off", "server_name="], file) == {"client": "N", "server_name": ""}
     assert changed({**asked, "registration": "frwr", "unknown": "1"}, file) == {"credits": "64"}
+
+
+def test_the_profile_of_new_cards_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameter, journal = tmp_path / "profile", Journal(tmp_path / "journal")
+    monkeypatch.setattr(module_build, "_PROFILE", parameter)
+    with pytest.raises(UserError, match="no profiles"), module_build.card_profile("bnxt", journal):
+        pytest.fail("the loaded module has no parameter")
+    parameter.write_text("model\n")
+    with module_build.card_profile("", journal):
+        assert (parameter.read_text(), journal.actions) == ("model\n", [])
+
+    def refuse() -> None:
+        assert parameter.read_text() == "bnxt"
+        # a killed command leaves it to the next one
+        assert [str(each) for each in journal.actions] == [f"write model to {parameter}"]
+        raise UserError("cannot add card link card0 on v0")
+
+    with pytest.raises(UserError, match="cannot add"), module_build.card_profile("bnxt", journal):
+        refuse()
+    assert (parameter.read_text(), journal.actions) == ("model\n", [])
