@@ -89,13 +89,13 @@ def cards_lab(
     clock: str = "wall",
     link: str = "",
     dma: str = "",
+    profile: str = "",
 ) -> Iterator[Lab]:
-    """A solo lab with two modelled cards."""
-    kernel, cpus = (pytestconfig.getoption(f"--{option}") for option in ("kernel", "cpus"))
+    """A solo lab with two modelled cards; ``profile`` is by default that of the option."""
+    asked = {option: pytestconfig.getoption(f"--{option}") for option in ("kernel", "cpus")}
+    asked["profile"] = profile or pytestconfig.getoption("--profile")
     name = f"test-{name}-{os.getpid()}"
-    config = LabConfig(
-        name, kernel=kernel, cpus=cpus, nic="card", clock=clock, link=link, extras=True, dma=dma
-    )
+    config = LabConfig(name, nic="card", clock=clock, link=link, extras=True, dma=dma, **asked)
     with Lab(config) as lab:
         yield lab
 

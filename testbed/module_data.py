@@ -39,13 +39,15 @@ class Moved(NamedTuple):
     """The data that a mount carried, and in which chunks.
 
     ``limits`` are the largest WRITE and READ without a chunk; ``chunks`` are counts by kind, and
-    of replies that the client read from the server ("fetches").
+    of replies that the client read from the server ("fetches").  ``connects`` is the number of
+    connections that the mount made, one by one.
     """
 
     sizes: list[int]
     limits: dict[str, int]
     chunks: dict[str, int]
     bytes: int
+    connects: int
 
 
 def around(*limits: int) -> list[int]:
@@ -81,8 +83,10 @@ def write_and_read(
         assert not wrong, f"{options}, seed {seed}: {wrong[:9]}"
         counts = {kind: chunks(folder, kind) for kind in ("read", "write", "reply")}
         counts["fetches"] = mounts.counters().get("fetches", 0)
-        moved = mountstats.read(folder).bytes
-        return Moved(sizes, limits, counts, moved.server_read + moved.server_write)
+        now = mountstats.read(folder)
+        moved = now.bytes.server_read + now.bytes.server_write
+        connects = sum(xprt.counters["connect_count"] for xprt in now.xprts)
+        return Moved(sizes, limits, counts, moved, connects)
 
 
 @on("server")

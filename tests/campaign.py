@@ -111,6 +111,13 @@ def life(
 
 
 @app.command()
+def cards(kernel: Kernel = KERNEL, profile: str = "", long: bool = False) -> None:
+    """Tests of modelled cards, with the limits and behaviours of a driver: --profile bnxt."""
+    names = ["test_card", "test_card_dma", "test_bypass", "test_connection_ends"]
+    pytest("--kernel", kernel, "--profile", profile, *(["--long"] * long), *files(*names))
+
+
+@app.command()
 def debug(flavour: str = "debug") -> None:
     """The module's tests on a kernel that checks itself, debug or kcsan, by soft-RoCE and siw."""
     build(flavour)

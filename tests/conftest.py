@@ -22,7 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "of the shared machines: 6.12, 6.1, 7.2, 5.10, or one that checks itself: debug, kcsan"
     )
     labs.addoption("--kernel", default="6.12", help=kernels)
-    labs.addoption("--nic", default="rxe", help="RDMA devices of the shared machines: rxe or siw")
+    labs.addoption("--nic", default="rxe", help="RDMA devices of shared machines: rxe, siw, card")
+    labs.addoption("--profile", default="", help="driver whose limits modelled cards have")
     labs.addoption("--cpus", default=2, type=int, help="of each shared machine")
     labs.addoption("--server", default="kernel", help="whose nfsd module answers: kernel or ours")
     labs.addoption(

@@ -93,7 +93,10 @@ def pytest_terminal_summary(
 
 def asked(config: pytest.Config) -> dict[str, Any]:
     """The options that configure the shared machines."""
-    return {name: config.getoption(f"--{name}") for name in ("kernel", "nic", "cpus")}
+    options = {name: config.getoption(f"--{name}") for name in ("kernel", "nic", "cpus")}
+    # tests that need two machines have soft-RoCE with any profile
+    cards = options["nic"] == "card"
+    return {**options, "profile": config.getoption("--profile") if cards else ""}
 
 
 @pytest.fixture
