@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -63,12 +64,14 @@ def test_modelled_cards_need_the_shape_solo() -> None:
 
 @pytest.mark.parametrize(("setting", "value"), [("dma", "iommu"), ("profile", "bnxt")])
 def test_only_cards_have_a_form_of_dma_and_a_profile(setting: str, value: str) -> None:
-    config = replace(LabConfig("a", nic="card"), **{setting: value})
+    right: dict[str, Any] = {setting: value}
+    wrong: dict[str, Any] = {setting: "virtual"}
+    config = replace(LabConfig("a", nic="card"), **right)
     assert getattr(config, setting) == value
     with pytest.raises(UserError, match="only modelled cards"):
         replace(config, nic="rxe")
     with pytest.raises(UserError, match=f"{setting} is 'virtual'"):
-        replace(config, **{setting: "virtual"})
+        replace(config, **wrong)
 
 
 @pytest.mark.parametrize(
