@@ -63,9 +63,10 @@ static const struct card_profile card_profiles[] = {
 		/* mlx5/mr.c __mlx5_ib_dereg_mr(), qp.c mlx5_ib_destroy_qp(); 60 s of wait_func() */
 		.stopped_modify = -ETIMEDOUT,
 		.stopped_dereg = -ETIMEDOUT,
-		/* mlx5/wr.c mlx5_ib_post_send(), cq.c sw_comp(), main.c mlx5_ib_handle_sys_error_event() */
+		/* mlx5/wr.c mlx5_ib_post_send(), cq.c sw_comp() */
 		.failed_post = -EIO,
 		.failed_flushes = true,
+		/* mlx5/main.c mlx5_ib_handle_sys_error_event() */
 		.failed_device = true,
 	},
 	{
@@ -94,9 +95,10 @@ static const struct card_profile card_profiles[] = {
 		/* mlx4/mr.c mlx4_ib_dereg_mr(), qp.c mlx4_ib_destroy_qp(); errno: that of mlx5 */
 		.stopped_modify = -ETIMEDOUT,
 		.stopped_dereg = -ETIMEDOUT,
-		/* mlx4/qp.c _mlx4_ib_post_send(), cq.c mlx4_ib_qp_sw_comp(), main.c mlx4_ib_event() */
+		/* mlx4/qp.c _mlx4_ib_post_send(), cq.c mlx4_ib_qp_sw_comp() */
 		.failed_post = -EIO,
 		.failed_flushes = true,
+		/* mlx4/main.c mlx4_ib_event() */
 		.failed_device = true,
 	},
 	{
@@ -120,7 +122,7 @@ static const struct card_profile card_profiles[] = {
 		.lkey = 0,
 		/* irdma/uk.c irdma_uk_cq_poll_cmpl(), irdma_qp_get_next_send_wqe() */
 		.frees_at_poll = true,
-		/* firmware: an event exists for an invalid key, irdma/hw.c irdma_set_flush_fields() */
+		/* firmware, assumed: irdma/hw.c irdma_set_flush_fields() knows its event */
 		.strict_keys = true,
 		/* irdma/verbs.c irdma_query_qp() */
 		.cached_state = true,
@@ -184,12 +186,13 @@ static const struct card_profile card_profiles[] = {
 		.frees_at_poll = true,
 		/* bnxt_re/ib_verbs.c bnxt_re_legacy_set_uc_fence() */
 		.fences = true,
-		/* firmware: an error exists for an invalid key, bnxt_re/main.c */
+		/* firmware, assumed: bnxt_re/main.c bnxt_re_handle_qp_async_event() */
 		.strict_keys = true,
-		/* bnxt_re/qplib_rcfw.c __bnxt_qplib_rcfw_send_message(), ib_verbs.c bnxt_re_modify_qp() */
+		/* bnxt_re/qplib_rcfw.c __bnxt_qplib_rcfw_send_message() */
 		.stopped_modify = -ETIMEDOUT,
 		.stopped_destroy = -ETIMEDOUT,
 		.stopped_dereg = -ETIMEDOUT,
+		/* bnxt_re/ib_verbs.c bnxt_re_modify_qp() */
 		.stopped_flushes = true,
 		/* bnxt_re/qplib_rcfw.c bnxt_qplib_map_rc(), main.c bnxt_re_dev_stop() */
 		.failed_modify = -ETIMEDOUT,

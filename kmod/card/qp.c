@@ -202,8 +202,8 @@ void card_qp_stop(struct card_qp *qp)
  * @ib: queue pair
  * @udata: no members
  *
- * Return: 0, or a negative errno if keep_qps or stopped firmware has it fail: then the queue pair goes
- * on.
+ * Return: 0, or a negative errno if keep_qps or stopped firmware has it fail: then the queue
+ * pair goes on.
  */
 int card_destroy_qp(struct ib_qp *ib, struct ib_udata *udata)
 {

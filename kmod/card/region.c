@@ -182,8 +182,8 @@ struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
  * @ib: region
  * @udata: no members
  *
- * Return: 0, or a negative errno if keep_regions or stopped firmware has it fail: then the region stays
- * as it is.
+ * Return: 0, or a negative errno if keep_regions or stopped firmware has it fail: then the
+ * region stays as it is.
  */
 int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata)
 {

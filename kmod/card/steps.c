@@ -132,8 +132,8 @@ static void card_complete_one(struct card_qp *qp, const struct card_send *send)
 {
 	bool signaled = card_is_signaled(send);
 	struct ib_wc wc = {
-		.wr_id = send->wr_id, .status = send->status, .opcode = card_wc_opcode(send->opcode),
-		.qp = &qp->ib, .port_num = 1,
+		.wr_id = send->wr_id, .status = send->status,
+		.opcode = card_wc_opcode(send->opcode), .qp = &qp->ib, .port_num = 1,
 		.byte_len = send->opcode == IB_WR_RDMA_READ ? send->length : 0,
 	};
 

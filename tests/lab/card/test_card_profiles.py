@@ -25,13 +25,15 @@ PROFILES, DRIVERS = card_profiles.read(), card_profiles.drivers()
 # around a page, the elements of the cards with 6, 13 and 30, and the largest
 SIZES = around(4096, 6 * 4096, 13 * 4096, 30 * 4096, 1 << 20)
 WAYS = ("buffered-skewed", "direct-skewed")
+FIRST = "bnxt"
+DEBUGFS = Path("/sys/kernel/debug/nfsrdma_card")
 PARAMETER = Path("/sys/module/nfsrdma_card/parameters/profile")
 
 
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
-    """A solo lab with two modelled cards."""
-    with cards_lab(pytestconfig, "profiles") as lab:
+    """A solo lab with two modelled cards, whose profile is FIRST."""
+    with cards_lab(pytestconfig, "profiles", profile=FIRST) as lab:
         yield lab
 
 
@@ -50,14 +52,39 @@ def become(profile: str) -> list[str]:
     for card in modelled.CARDS:
         call("rdma", "link", "delete", card)
         modelled.add(card)
-    folder = Path("/sys/kernel/debug/nfsrdma_card")
-    return [(folder / card / "profile").read_text().strip() for card in modelled.CARDS]
+    return shown()
+
+
+def shown() -> list[str]:
+    """The profile of each card."""
+    return [(DEBUGFS / card / "profile").read_text().strip() for card in modelled.CARDS]
 
 
 def use(lab: Lab, profile: str) -> None:
     """Give the cards a profile, and the wire of the lab."""
     assert become(lab, profile) == [profile] * len(modelled.CARDS)
     lab.set_link(str(lab.config.wire))
+
+
+# --- links ---
+
+
+@on("client")
+def add(profile: str, netdev: str) -> tuple[list[str], str]:
+    """Replace the first card; returns the cards' profiles, and that of cards to come."""
+    call("nfsrdma", "link", "delete", "card0")
+    words = ("card0", "--type", "card", "--profile", profile, "--netdev")
+    call("nfsrdma", "link", "add", *words, netdev, check=netdev == "v0")
+    if not (DEBUGFS / "card0").exists():
+        modelled.add("card0")
+    return shown(), PARAMETER.read_text().strip()
+
+
+def test_a_link_is_added_with_a_profile(cards: Lab) -> None:
+    """The lab's own profile is that of cards that are added later."""
+    assert add(cards, "mlx4", "v0") == (["mlx4", FIRST], FIRST)
+    # this one fails after the parameter is set
+    assert add(cards, "mlx5", "lo") == ([FIRST, FIRST], FIRST)
 
 
 # --- verbs ---
