@@ -30,9 +30,15 @@ _MODULES = (
     "irdma",
 )
 _CLOCK = "sys/devices/system/clocksource/clocksource0"
-_LAB = ("clock", "accel", "shape", "link", "nic", "kernel", "kernel_args", "dma", "qemu")
+_LAB = (
+    *("clock", "accel", "shape", "link", "nic", "kernel", "kernel_args"),
+    *("dma", "profile", "qemu"),
+)
 # of nfsrdma_card, in debugfs: what its time depends on
-_CARD = ("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation")
+_CARD = (
+    *("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation"),
+    "profile",
+)
 
 
 def conditions(machine: Machine = LIVE) -> dict[str, str]:

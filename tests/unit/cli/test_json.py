@@ -250,8 +250,8 @@ MOUNT = (
 )
 MOUNT_AND_MODULE = MOUNT.replace("nconnect", "module module_origin nconnect")
 LAB = (
-    "accel config(clients clock cpus dma extras kernel kernel_args link memory name nic shape) "
-    "keys name owner phase report"
+    "accel config(clients clock cpus dma extras kernel kernel_args link memory name nic profile "
+    "shape) keys name owner phase report"
 )
 DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "doctor": (show_findings, "findings(expected found name remedy status)"),

@@ -10,7 +10,10 @@ from nfsrdma_tools.sweep.conditions import conditions
 
 
 def test_facts_of_a_machine(tmp_path: Path) -> None:
-    card = ("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation")
+    card = (
+        *("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation"),
+        "profile",
+    )
     lab = {"clock": "instructions", "accel": "tcg", "shape": "solo", "link": "1gbit/100us"}
     write_all(tmp_path, {
         "proc/cpuinfo": "processor\t: 0\nmodel name\t: Some CPU\n",
