@@ -90,8 +90,9 @@ def cards_lab(
     link: str = "",
     dma: str = "",
 ) -> Iterator[Lab]:
-    """A solo lab with two modelled cards."""
+    """A solo lab with two modelled cards; ``dma`` is that of the command line by default."""
     kernel, cpus = (pytestconfig.getoption(f"--{option}") for option in ("kernel", "cpus"))
+    dma = dma or pytestconfig.getoption("--dma")
     name = f"test-{name}-{os.getpid()}"
     config = LabConfig(
         name, kernel=kernel, cpus=cpus, nic="card", clock=clock, link=link, extras=True, dma=dma
