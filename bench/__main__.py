@@ -36,7 +36,7 @@ def summary(path: Path) -> tuple[str, str]:
     main = functions["main"]
     required = len(main.args.args) - len(main.args.defaults)
     words = [arg.arg.upper() if number < required else f"[--{arg.arg}]"
-             for number, arg in enumerate(main.args.args)]  # fmt: skip
+             for number, arg in enumerate([*main.args.args, *main.args.kwonlyargs])]  # fmt: skip
     return " ".join(words), (ast.get_docstring(main) or "").splitlines()[0]
 
 

@@ -91,11 +91,12 @@ def cards_lab(
     dma: str = "",
     profile: str = "",
 ) -> Iterator[Lab]:
-    """A solo lab with two modelled cards; ``profile`` is by default that of the option."""
+    """A solo lab with two modelled cards, of the options' ``dma`` and ``profile`` by default."""
     asked = {option: pytestconfig.getoption(f"--{option}") for option in ("kernel", "cpus")}
+    asked["dma"] = dma or pytestconfig.getoption("--dma")
     asked["profile"] = profile or pytestconfig.getoption("--profile")
     name = f"test-{name}-{os.getpid()}"
-    config = LabConfig(name, nic="card", clock=clock, link=link, extras=True, dma=dma, **asked)
+    config = LabConfig(name, nic="card", clock=clock, link=link, extras=True, **asked)
     with Lab(config) as lab:
         yield lab
 

@@ -14,6 +14,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from nfsrdma_tools.lab.config import CHECKING
+
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 KERNEL = "6.12"
@@ -21,6 +23,7 @@ TIMES = ("--durations", "25", "--durations-min", "0.01")
 FAULTS = ("--reruns", "1", "--only-rerun", "EmulatorFaultError")
 PARALLEL = ("-n", "2", "--dist", "worksteal")
 Kernel = Annotated[str, typer.Option(help="6.12, 6.1, 7.2, 5.10, debug or kcsan.")]
+Dma = Annotated[str, typer.Option(help="direct, swiotlb or iommu (default: virtual DMA).")]
 Seed = Annotated[str, typer.Option(help="Seed of the random choices (default: a new one).")]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -171,6 +174,16 @@ def client(kernel: Kernel = KERNEL, nic: str = "rxe") -> None:
 
 
 @app.command()
+def dma(kernel: Kernel = KERNEL, form: str = "", long: bool = False) -> None:
+    """Both modules over cards that do DMA: direct, swiotlb and iommu, all forms or one."""
+    if kernel in CHECKING:
+        build(kernel)
+    chosen = ["-k", form] if form else []
+    pytest(*(["--long"] * long), *TIMES, *FAULTS, "--kernel", kernel, *chosen,
+           *lab_files("test_card_dma", "test_dma_control"))  # fmt: skip
+
+
+@app.command()
 def hangs(kernel: Kernel = KERNEL) -> None:
     """Hangs that nfsrdma health finds without accessing a mount."""
     pytest("--long", *TIMES, *FAULTS, "--kernel", kernel, *lab_files("test_health"))
@@ -218,13 +231,14 @@ def staleness(
     threadless: bool = False,
     user: bool = False,
     kernel: Kernel = KERNEL,
+    dma: Dma = "",
 ) -> None:
     """Readers that check each byte, by optimistic or threadless reads, against writers.
 
     USER adds readers through libnfsrdma.
     """
     chosen = lab_files("test_threadless" if threadless else "test_optimistic")
-    pytest("-s", "--long", "--kernel", kernel, "-k", "staleness_campaign", *chosen,
+    pytest("-s", "--long", "--kernel", kernel, "--dma", dma, "-k", "staleness_campaign", *chosen,
            MINUTES=minutes, SEED=seed, USER_LEVEL="1" * user)  # fmt: skip
 
 

@@ -24,6 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     labs.addoption("--kernel", default="6.12", help=kernels)
     labs.addoption("--nic", default="rxe", help="RDMA devices of shared machines: rxe, siw, card")
     labs.addoption("--profile", default="", help="driver whose limits modelled cards have")
+    forms = "DMA of modelled cards: direct, swiotlb or iommu (default: virtual)"
+    labs.addoption("--dma", default="", help=forms)
     labs.addoption("--cpus", default=2, type=int, help="of each shared machine")
     labs.addoption("--server", default="kernel", help="whose nfsd module answers: kernel or ours")
     labs.addoption(

@@ -263,31 +263,27 @@ class Bench:
         self.prepare()
 
 
-def besides(nic: str, text: str) -> str:
-    """The text, for devices that the command, results and section name; "" for the default."""
-    return "" if nic == DEFAULT_DEVICE else text
-
-
 def conditions(lab: Lab, source: Path, suite: Suite) -> str:
     """The conditions of the results, for the page."""
-    nic = lab.config.nic
-    kernel = lab.config.kernel
+    kernel, nic, dma = lab.config.kernel, lab.config.nic, lab.config.dma
     other = "" if kernel == KERNELS[0] else f" --kernel {kernel}"
-    command = (
-        f'make bench NAME=suites ARGS="{suite.name} SOURCE{other}{besides(nic, f" --nic {nic}")}"'
-    )
+    other += "" if nic == DEFAULT_DEVICE else f" --nic {nic}"
+    other += f" --dma {dma}" if dma else ""
+    command = f'make bench NAME=suites ARGS="{suite.name} SOURCE{other}"'
     about = markdown.conditions(lab, nic, command, link=False).removesuffix(".")
     return f"{about}; {suite.name} {version(source)}."
 
 
-def lab_config(kernel: str, nic: str) -> LabConfig:
-    name = f"suites-{os.getpid()}"
-    return LabConfig(name, DEVICES[nic], kernel=kernel, nic=nic, link="none", extras=True)
+def lab_config(kernel: str, nic: str, dma: str) -> LabConfig:
+    name, shape = f"suites-{os.getpid()}", DEVICES[nic]
+    return LabConfig(name, shape, kernel=kernel, nic=nic, link="none", extras=True, dma=dma)
 
 
-def results_of(suite: Suite, source: Path, kernel: str, nic: str) -> Store:
-    """The store of a suite's results on a kernel."""
-    return Store(RESULTS / suite.name / kernel / f"{version(source)}{besides(nic, f'-{nic}')}")
+def results_of(suite: Suite, source: Path, config: LabConfig) -> Store:
+    """The store of a suite's results on a kernel and devices."""
+    devices = [] if config.nic == DEFAULT_DEVICE else [config.nic]
+    devices += [config.dma] if config.dma else []
+    return Store(RESULTS / suite.name / config.kernel / "-".join([version(source), *devices]))
 
 
 def work(

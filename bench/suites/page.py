@@ -11,11 +11,11 @@ from pathlib import Path
 from bench import markdown
 from bench.suites.formats import FAILED, OUTCOMES, PASSED, SUITES, Suite, Verdict, lists
 from bench.suites.measure import (
+    DEFAULT_DEVICE,
     DEVICES,
     TRANSPORTS,
     VERSIONS,
     Store,
-    besides,
     chosen,
     differs,
     jobs,
@@ -163,11 +163,14 @@ def main(
     minutes: float = 50,
     transports: str = "*",
     tests: str = "",
-    nic: str = "card",
+    *,
+    nic: str = DEFAULT_DEVICE,
+    dma: str = "",
 ) -> None:
     """Run SUITE (fstests, cthon, nfstest, pjdfstest), whose clone is in the folder SOURCE.
 
     ``transports`` and ``tests`` are patterns, with commas between them.
+    ``dma`` is that of modelled cards: direct, swiotlb or iommu.
     """
     for option, value, known in (
         ("SUITE", suite, SUITES),
@@ -181,11 +184,13 @@ def main(
     selected, only = SUITES[suite], tests.split(",") if tests else []
     some = [t for t in TRANSPORTS if any(fnmatch(t, p) for p in transports.split(","))]
     every = chosen(selected, source, kernel, only)
-    store = results_of(selected, source, kernel, nic)
+    config = lab_config(kernel, nic, dma)
+    store = results_of(selected, source, config)
     if minutes and (jobs(store, every, some) or repeats(store, every, some)):
-        work(store, selected, source, lab_config(kernel, nic), minutes, some, every)
+        work(store, selected, source, config, minutes, some, every)
     left = jobs(store, every, some) or repeats(store, every, some)
     if left:
         print(f"{sum(len(job.tests) for job in left)} results are missing: run it again")
-    section = f"{suite}, {besides(nic, 'soft-RoCE, ')}Linux {kernel}"
+    names = [suite, *(["soft-RoCE"] if nic == "rxe" else []), *([f"DMA {dma}"] if dma else [])]
+    section = ", ".join([*names, f"Linux {kernel}"])
     write(store, selected, section, chosen(selected, source, kernel))

@@ -24,7 +24,8 @@ _REPORT = re.compile(
     r"|INFO: (task .* blocked|trying to register non-static key|lockdep is turned off)"
     r"|possible recursive locking|refcount_t:|unregister_netdevice: waiting|Unable to mount root"
     r"|UBSAN:|ODEBUG|list_(add|del) corruption|SLUB .*leak|still has objects"
-    r"|DMA-API: .*(error|warning|out of memory|ENOMEM)|nfsrdma_card: .*DMA fault"
+    # a driver and its device: other lines are about the checker itself
+    r"|DMA-API: (\S+ \S+: |.*out of memory)|nfsrdma_card: .*DMA fault"
     r"|kmemleak: (\d+ new|Memory pool empty|Cannot allocate|Kernel memory leak detector disabled)"
 )
 # rdma_rxe may take an RDMA Read that is retried half way as done, and warns of it. Packets are

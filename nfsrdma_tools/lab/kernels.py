@@ -193,13 +193,14 @@ def module(
     """
     file = kernel.folder / f"{source.module}-{source.hash}.ko"
     options = (_CARD_OPTION,) if source.module == module_source.CARD else ()
-    with file_lock(file.with_name(f"{source.module}.lock")):
+    # builds of other states, from other checkouts, take minutes on a busy host
+    with file_lock(file.with_suffix(".lock")):
         if not file.exists():
             step(f"compiling {source.module} for kernel {kernel.name}, once (about 20 s)")
             _compile_into(file, source.folder, kernel, base, *options)
             builds = kernel.folder.glob(f"{source.module}-*.ko")
             for older in sorted(builds, key=lambda path: path.stat().st_mtime)[:-_KEPT]:
-                older.unlink()
+                older.unlink(missing_ok=True)
     return file
 
 

@@ -63,6 +63,14 @@ test -e devices/{IDLE_FUNCTION}/driver || echo {IDLE_FUNCTION} > drivers/nfsrdma
 """
 # the profile of cards that are added later
 _PROFILE = "/sys/module/nfsrdma_card/parameters/profile"
+# prints the type of the function's IOMMU domain, "none" without an IOMMU, and the used slots of
+# bounce buffers, 0 if there are none
+_READ_DMA = f"""
+cat /sys/bus/pci/devices/{IDLE_FUNCTION}/iommu_group/type 2>/dev/null || echo none
+cat /sys/kernel/debug/swiotlb/io_tlb_used 2>/dev/null || echo 0
+"""
+# as the kernel names them: DMA-FQ is an IOMMU that is not strict
+_DOMAINS = {"none": "direct", "DMA": "iommu"}
 
 
 def _silent(_: str) -> None:
@@ -249,19 +257,35 @@ class Lab(Nodes):
         module = file.read_bytes() if file else b""
         for node in self.config.nodes:
             self.run(node, "lab-nic", self.config.nic, stdin=module)
-            if self.config.dma or self.config.profile:
-                self._prepare_cards(node)
-                # cards take the function and the profile when they are added
+            if self.config.profile:
+                # cards take the profile and the function when they are added
+                self.run(node, "tee", _PROFILE, stdin=self.config.profile.encode())
+            if self.config.dma:
+                self._use_function(node)
+            elif self.config.profile:
                 self.run(node, "lab-nic", self.config.nic)
         if self.config.nic == "card":
             # new cards have an infinite rate and no delay: give them netem's
             self.set_link(str(self.config.wire))
 
-    def _prepare_cards(self, node: str) -> None:
-        if self.config.dma:
-            self.run(node, "sh", "-ec", _BIND)
-        if self.config.profile:
-            self.run(node, "tee", _PROFILE, stdin=self.config.profile.encode())
+    def _use_function(self, node: str) -> None:
+        """Have cards do DMA; UserError unless the kernel maps memory in the requested form."""
+        self.run(node, "sh", "-ec", _BIND)
+        _, before = self._read_dma(node)
+        # cards take the function when they are added, and ib_mad maps buffers for each
+        self.run(node, "lab-nic", self.config.nic)
+        domain, used = self._read_dma(node)
+        found = "swiotlb" if used > before else _DOMAINS.get(domain, domain)
+        if found != self.config.dma:
+            raise UserError(
+                f"DMA of {IDLE_FUNCTION} in {node}: requested {self.config.dma}, got {found}",
+                "look for swiotlb and iommu in --kernel-args",
+            )
+
+    def _read_dma(self, node: str) -> tuple[str, int]:
+        """The type of the function's IOMMU domain, and the used slots of bounce buffers."""
+        domain, used = self.run(node, "sh", "-c", _READ_DMA).stdout.split()
+        return domain, int(used)
 
 
 def _remove(folder: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lab.optimistic.killed import kill_one, list_on
 
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.machine import IDLE_FUNCTION
@@ -14,8 +15,8 @@ from testbed.killed_tasks import killed
 from testbed.labs import OURS, THEIRS, cards_lab, choose, counts_listeners, serve
 from testbed.module_data import WAYS, around, carried
 from testbed.node import modelled
-from testbed.node.grants import BLOCK, EXPORT, Reader, made, mounted_export
-from testbed.node.mounts import SERVER, counters, mounted
+from testbed.node.grants import BLOCK, EXPORT, Reader, made, mounted_export, seeded
+from testbed.node.mounts import HERE, SERVER, counters, mounted
 from testbed.node.programs import call, until
 from testbed.remote import on
 
@@ -151,6 +152,36 @@ def test_readers_and_writers_are_killed(ours: Lab, personality: str, long: bool)
         killed(ours, "vers=3", silent=False, seed="tests", rounds=20 if long else 1)
     finally:
         choose(ours, "read-write")
+    nothing_faulted(ours)
+
+
+def test_readers_and_writers_of_the_kernels_module_are_killed(cards: Lab, long: bool) -> None:
+    killed(cards, "vers=3", silent=False, seed="tests", rounds=20 if long else 1, ours=False)
+    nothing_faulted(cards)
+
+
+@on("client", timeout=3600)
+def listings_killed(rounds: int) -> None:
+    """Kill processes that list a folder, while another one writes and reads."""
+    folder, chance = EXPORT / "listed", seeded("listings")
+    folder.mkdir()
+    for number in range(300):
+        (folder / f"a-name-{number:0100}").touch()
+    with mounted("vers=3"), modelled.load():
+        for _ in range(rounds):
+            kill_one(list_on, HERE / "listed", after=chance.uniform(0, 0.03))
+        listed = {path.name for path in (HERE / "listed").iterdir()}
+        assert listed == {path.name for path in folder.iterdir()}
+    call("rm", "-r", folder)
+
+
+def test_listings_of_the_kernels_module_are_killed(cards: Lab, long: bool) -> None:
+    listings_killed(cards, 1000 if long else 50)
+    nothing_faulted(cards)
+
+
+def test_listings_of_our_module_are_killed(ours: Lab, long: bool) -> None:
+    listings_killed(ours, 1000 if long else 50)
     nothing_faulted(ours)
 
 

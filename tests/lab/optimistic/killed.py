@@ -40,7 +40,7 @@ def _read_on(path: Path, size: int, begun: Callable[[], None] = lambda: None) ->
             reader.read(random.randrange(4 * MIB // size) * size, size)  # noqa: S311 - no secret
 
 
-def _list_on(folder: Path, begun: Callable[[], None]) -> None:
+def list_on(folder: Path, begun: Callable[[], None]) -> None:
     """List a folder whose pages the client has dropped, until killed."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     begun()
@@ -51,7 +51,7 @@ def _list_on(folder: Path, begun: Callable[[], None]) -> None:
             pass
 
 
-def _kill_one(target: Callable[..., None], *args: object, after: float) -> None:
+def kill_one(target: Callable[..., None], *args: object, after: float) -> None:
     """Fork a process, and kill it some seconds after it has begun.
 
     It is forked because a program takes longer than that to start in a slow machine.
@@ -72,7 +72,7 @@ def check_killed_readers(rounds: int) -> None:
     with mounted_export(), Reader("killed") as reader:
         reader.granted()
         for _ in range(rounds):
-            _kill_one(_read_on, HERE / "killed", BLOCK, after=chance.uniform(0, 0.05))
+            kill_one(_read_on, HERE / "killed", BLOCK, after=chance.uniform(0, 0.05))
         assert b"".join(reader.read(n * MIB, MIB) for n in range(4)) == data
         assert disconnects() == 0
         assert counters()["optimistic_reads"] > 0
@@ -98,7 +98,7 @@ def check_killed_listings(seconds: float) -> int:
         until("reads", lambda: results["right"] > 10)
         before, end = _regions(), time.monotonic() + seconds
         while time.monotonic() < end:
-            _kill_one(_list_on, HERE / "listed", after=chance.uniform(0, 0.03))
+            kill_one(list_on, HERE / "listed", after=chance.uniform(0, 0.03))
             regions.append(_regions())
         reasons = [each["last_disconnect"] for each in connections()]
         assert disconnects() == 0, reasons

@@ -35,6 +35,8 @@ REPORTS = [
     "[   12.3] kmemleak: Memory pool empty, consider increasing CONFIG_DEBUG",
     "[   12.3] DMA-API: virtio-pci 0000:00:03.0: cacheline tracking ENOMEM, dma-debug disabled",
     "[   12.3] DMA-API: debugging out of memory - disabling",
+    "[   12.3] DMA-API: nfsrdma_card 0000:00:10.0: device driver tries to free DMA memory it has"
+    " not allocated [device address=0x0000000004a00000] [size=3145728 bytes]",
     "[   12.3] nfsrdma_card: card0: DMA fault: no memory of 0000:00:10.0 is mapped at 0xfffff000",
     "[   12.3] ODEBUG: free active (active state 0) object: 00000000 object type: work_struct",
     "[   12.3] list_del corruption. prev->next should be ffff8880, but was dead4ead. (prev=f)",
@@ -244,6 +246,7 @@ def test_ordinary_lines_are_no_report(tmp_path: Path) -> None:
         "[    2.0] kmemleak: Kernel memory leak detector initialized (mem pool available: 39000)\n"
         "[    2.0] DMA-API: preallocated 65536 debug entries\n"
         "[    2.0] DMA-API: debugging enabled by kernel config\n"
+        "[    2.0] DMA-API: dma_debug_entry pool grown to 131072 (200%)\n"
         "[    3.0] rpcrdma: 'frwr' mode, 32 MRs per connection\n"
     )
     Console("server", log).check()

@@ -26,7 +26,7 @@ OWNER = """#!{python}
 import json, os, sys, time
 from pathlib import Path
 from nfsrdma_tools.lab import paths
-from nfsrdma_tools.lock import try_file_lock
+from nfsrdma_tools.lock import file_lock
 from nfsrdma_tools.identity import of_this_process
 folder = paths.lab_dir("x")
 folder.mkdir(exist_ok=True)
@@ -34,7 +34,7 @@ def save(phase):
     state = {{"phase": phase, "owner": of_this_process()}}
     (folder / "draft").write_text(json.dumps(state))
     (folder / "draft").rename(folder / "state.json")
-with try_file_lock(paths.lab_lock("x")):
+with file_lock(paths.lab_lock("x")):
     save("starting")
     while not Path("{go}").exists():
         time.sleep(0.01)

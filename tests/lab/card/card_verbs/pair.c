@@ -36,6 +36,9 @@ static bool unmapped;
 module_param(unmapped, bool, 0444);
 static bool profile;
 module_param(profile, bool, 0444);
+/* How often each mapping is undone: any other number than 1 is a mistake made on purpose */
+static unsigned int unmaps = 1;
+module_param(unmaps, uint, 0444);
 
 static struct ib_device *found[2];
 static const char *results[64];
@@ -133,7 +136,9 @@ bool in_state(struct end *end, enum ib_qp_state state)
 /* Take the memory of an end away from its device */
 void end_unmap(struct end *end)
 {
-	if (end->mapped)
+	unsigned int i;
+
+	for (i = 0; end->mapped && i < unmaps; i++)
 		ib_dma_unmap_single(end->device, end->dma, SIZE, DMA_BIDIRECTIONAL);
 	end->mapped = false;
 }
