@@ -183,6 +183,10 @@ static int nfr_conn_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 	struct nfr_recv *recv;
 
 	list_for_each_entry(recv, recvs, list) {
+		/* the processor may have decrypted the last message in its place */
+		if (recv->length)
+			ib_dma_sync_single_for_device(conn->device, recv->sge.addr, recv->length,
+						      DMA_FROM_DEVICE);
 		*link = &recv->wr;
 		link = &recv->wr.next;
 	}

@@ -23,6 +23,7 @@
 #include "connection/cm.h"
 #include "connection/queues.h"
 #include "connection/state.h"
+#include "gfp.h"
 #include "observe/trace.h"
 
 /* RDMA Reads in flight, and scatter-gather elements of each */
@@ -86,8 +87,8 @@ enum nfr_read_status {
  * @handle: handle of the memory that it reads
  * @count: in bytes
  * @eof: whether the file ends with them
- * @nsges: number of elements in use
- * @sges: memory of the Call
+ * @scatter: mapping of the memory of the Call
+ * @sges: its elements
  */
 struct nfr_rdma_read {
 	struct nfr_loan loan;
@@ -99,7 +100,7 @@ struct nfr_rdma_read {
 	u32 handle;
 	u32 count;
 	bool eof;
-	u32 nsges;
+	struct nfr_scatter scatter;
 	struct ib_sge sges[NFR_READER_SGES];
 };
 
@@ -373,8 +374,7 @@ static void nfr_client_reader_ended(struct nfr_branch *branch)
 
 	trace_nfsrdma_lane_end(&branch->conn, 0);
 	while ((read = nfr_client_reader_unfinished(reader))) {
-		nfr_mem_scatter_unmap(branch->conn.device, read->sges, read->nsges,
-				      DMA_FROM_DEVICE);
+		nfr_mem_scatter_unmap(branch->conn.device, &read->scatter);
 		/* removes it from the list */
 		nfr_client_loan_lose(&read->loan);
 	}
@@ -489,7 +489,7 @@ static void nfr_client_optimistic_done(struct ib_cq *cq, struct ib_wc *wc)
 	struct nfr_conn *conn = &read->reader->branch.conn;
 	bool failed = wc->status != IB_WC_SUCCESS, polled;
 
-	nfr_mem_scatter_unmap(conn->device, read->sges, read->nsges, DMA_FROM_DEVICE);
+	nfr_mem_scatter_unmap(conn->device, &read->scatter);
 	trace_nfsrdma_optimistic(conn, &read->loan.req->rqst, read->handle, read->count,
 				 wc->status);
 	if (failed && nfr_client_reader_is_refusal(wc->status))
@@ -528,11 +528,10 @@ static int nfr_client_optimistic_post(struct nfr_rdma_read *read, const struct n
 	};
 	int rc;
 
-	rc = nfr_mem_scatter_map(conn->device, conn->pd->local_dma_lkey, &span, target->length,
-				 DMA_FROM_DEVICE, read->sges, conn->profile.send_sges);
+	rc = nfr_mem_scatter_map(&read->scatter, conn->pd, &span, target->length, DMA_FROM_DEVICE,
+				 read->sges, conn->profile.send_sges, NFR_GFP_RETRIED);
 	if (rc < 0)
 		return rc;
-	read->nsges = rc;
 	wr.wr.num_sge = rc;
 	read->cqe.done = nfr_client_optimistic_done;
 	nfr_client_loan_post(&read->loan);
@@ -541,7 +540,7 @@ static int nfr_client_optimistic_post(struct nfr_rdma_read *read, const struct n
 	spin_unlock_bh(&conn->lock);
 	if (!rc)
 		return 0;
-	nfr_mem_scatter_unmap(conn->device, read->sges, read->nsges, DMA_FROM_DEVICE);
+	nfr_mem_scatter_unmap(conn->device, &read->scatter);
 	if (rc != -EAGAIN)
 		nfr_conn_break(conn, "posting an optimistic read failed");
 	return rc;
@@ -607,7 +606,7 @@ static bool nfr_client_reader_suits(const struct nfr_reader *reader, const struc
 		return false;
 	conn = &reader->branch.conn;
 	return PFN_UP(offset_in_page(rcv->page_base) + length) <= conn->profile.send_sges ||
-	       nfr_mem_scatter_count(conn->device, rcv->pages, rcv->page_base, length) <=
+	       nfr_mem_scatter_least(conn->device, rcv->pages, rcv->page_base, length) <=
 	       conn->profile.send_sges;
 }
 
