@@ -10,6 +10,7 @@
 #include <linux/module.h>
 
 #include "client/client.h"
+#include "connection/device.h"
 #include "memory/memory.h"
 #include "observe/observe.h"
 #include "params.h"
@@ -30,6 +31,9 @@ static int __init nfr_module_init(void)
 	rc = nfr_mem_cache_start();
 	if (rc)
 		goto out_personality;
+	rc = nfr_conn_devices_start();
+	if (rc)
+		goto out_cache;
 	nfr_observe_start();
 	nfr_svc_observe_totals();
 	rc = nfr_svc_register();
@@ -43,6 +47,8 @@ out_unregister:
 	nfr_svc_unregister();
 out_stop:
 	nfr_observe_stop();
+	nfr_conn_devices_stop();
+out_cache:
 	nfr_mem_cache_stop();
 out_personality:
 	nfr_personality_stop();
@@ -57,6 +63,7 @@ static void __exit nfr_module_exit(void)
 		nfr_client_unregister();
 	nfr_svc_unregister();
 	nfr_observe_stop();
+	nfr_conn_devices_stop();
 	nfr_mem_cache_stop();
 	nfr_personality_stop();
 	nfr_work_destroy();
