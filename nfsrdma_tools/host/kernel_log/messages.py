@@ -938,11 +938,12 @@ _OURS = (
     KnownMessage(
         "port changed",
         "warning",
-        rf"nfsrdma: device {DEVICE}: port \d+ is (?:up|down); \d+ connections use it",
+        rf"nfsrdma: device {DEVICE}: port \d+ is \w{2,4}; \d+ connections use it",
         "A port went down or came up again. Connections wait for some seconds, and break if what"
         " they sent is not answered by then.",
         "nfsrdma link show",
         "kmod/connection/device.c of this project",
+        doubt="the port may work by now",
     ),
     KnownMessage(
         "callbacks left over",
