@@ -938,7 +938,7 @@ _OURS = (
     KnownMessage(
         "port changed",
         "warning",
-        rf"nfsrdma: device {DEVICE}: port \d+ is \w{2, 4}; \d+ connections use it",
+        rf"nfsrdma: device {DEVICE}: port \d+ is \w{{2,4}}; \d+ connections use it",
         "A port went down or came up again. Connections wait for some seconds, and break if what"
         " they sent is not answered by then.",
         "nfsrdma link show",
