@@ -8,6 +8,7 @@
  * time under different names.
  */
 #include <linux/module.h>
+#include <linux/seq_file.h>
 
 #include "client/client.h"
 #include "connection/device.h"
@@ -17,6 +18,19 @@
 #include "personality.h"
 #include "server/server.h"
 #include "work.h"
+
+static void nfr_module_device_show(struct seq_file *seq, struct ib_device *device)
+{
+	nfr_client_device_show(seq, device);
+	nfr_svc_device_show(seq, device);
+}
+
+static int nfr_module_devices_show(struct seq_file *seq, void *unused)
+{
+	nfr_conn_devices_show(seq, nfr_module_device_show);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(nfr_module_devices);
 
 static int __init nfr_module_init(void)
 {
@@ -35,6 +49,7 @@ static int __init nfr_module_init(void)
 	if (rc)
 		goto out_cache;
 	nfr_observe_start();
+	nfr_observe_devices(&nfr_module_devices_fops);
 	nfr_svc_observe_totals();
 	rc = nfr_svc_register();
 	if (rc)

@@ -9,6 +9,8 @@
  * A port that is down may come up again, before a peer notices: the queue pairs retry what they
  * sent, and break if that takes too long. So these events appear in the kernel's log only.
  */
+#include <linux/mutex.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <rdma/ib_verbs.h>
 
@@ -18,6 +20,21 @@
 
 /* Disconnect reason */
 static const char nfr_conn_device_failed[] = "the RDMA device reported a fatal error";
+
+/**
+ * struct nfr_device - RDMA device
+ * @list: link in the list of devices
+ * @device: device
+ * @handler: handler of its events
+ */
+struct nfr_device {
+	struct list_head list;
+	struct ib_device *device;
+	struct ib_event_handler handler;
+};
+
+static DEFINE_MUTEX(nfr_conn_devices_mutex);
+static LIST_HEAD(nfr_conn_devices);
 
 /* Connections with queues */
 static DEFINE_SPINLOCK(nfr_conn_devices_lock);
@@ -109,23 +126,48 @@ static struct ib_client nfr_conn_device_client = {
 
 static int nfr_conn_device_add(struct ib_device *device)
 {
-	struct ib_event_handler *handler = kzalloc(sizeof(*handler), GFP_KERNEL);
+	struct nfr_device *new = kzalloc(sizeof(*new), GFP_KERNEL);
 
-	if (!handler)
+	if (!new)
 		return -ENOMEM;
-	INIT_IB_EVENT_HANDLER(handler, device, nfr_conn_device_event);
-	ib_register_event_handler(handler);
-	ib_set_client_data(device, &nfr_conn_device_client, handler);
+	new->device = device;
+	INIT_IB_EVENT_HANDLER(&new->handler, device, nfr_conn_device_event);
+	ib_register_event_handler(&new->handler);
+	ib_set_client_data(device, &nfr_conn_device_client, new);
+	mutex_lock(&nfr_conn_devices_mutex);
+	list_add_tail(&new->list, &nfr_conn_devices);
+	mutex_unlock(&nfr_conn_devices_mutex);
 	return 0;
 }
 
 /* rdma_cm reports the removal to each connection. */
 static void nfr_conn_device_remove(struct ib_device *device, void *data)
 {
-	struct ib_event_handler *handler = data;
+	struct nfr_device *old = data;
 
-	ib_unregister_event_handler(handler);
-	kfree(handler);
+	mutex_lock(&nfr_conn_devices_mutex);
+	list_del(&old->list);
+	mutex_unlock(&nfr_conn_devices_mutex);
+	ib_unregister_event_handler(&old->handler);
+	kfree(old);
+}
+
+/**
+ * nfr_conn_devices_show - print what limits each device
+ * @seq: file
+ * @show: prints it for one device
+ */
+void nfr_conn_devices_show(struct seq_file *seq,
+			   void (*show)(struct seq_file *seq, struct ib_device *device))
+{
+	const struct nfr_device *each;
+
+	mutex_lock(&nfr_conn_devices_mutex);
+	list_for_each_entry(each, &nfr_conn_devices, list) {
+		seq_printf(seq, "device %s\n", dev_name(&each->device->dev));
+		show(seq, each->device);
+	}
+	mutex_unlock(&nfr_conn_devices_mutex);
 }
 
 /**

@@ -27,6 +27,9 @@
 /* Minimum number of pages per MR */
 #define NFR_MIN_DEPTH	16
 
+/* Number of pages that covers the largest client payload, 1 MiB, at any offset in a page */
+#define NFR_USEFUL_DEPTH	((1024u * 1024 >> PAGE_SHIFT) + 1)
+
 struct nfr_pool;
 struct nfr_span;
 
@@ -180,6 +183,7 @@ struct nfr_scatter {
 
 /* region.c */
 void nfr_mem_pool_init(struct nfr_pool *pool);
+u32 nfr_mem_device_depth(const struct ib_device *device, u32 wanted);
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted);
 u32 nfr_mem_pool_chain(const struct nfr_pool *pool);
 int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count);
@@ -187,6 +191,7 @@ struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool);
 void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr);
 int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction);
 void nfr_mem_unmap(const struct nfr_mr *mr);
+bool nfr_mem_device_joins(const struct ib_device *device);
 u32 nfr_mem_scatter_least(struct ib_device *device, struct page **pages, u32 base, u32 length);
 int nfr_mem_scatter_map(struct nfr_scatter *scatter, const struct ib_pd *pd, struct nfr_span *span,
 			u32 length, enum dma_data_direction direction, struct ib_sge *sges,

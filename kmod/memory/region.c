@@ -28,9 +28,6 @@
 /* Swiotlb and IOMMUs can map at least this many contiguous bytes */
 #define NFR_MAX_ENTRY		(128 * 1024u)
 
-/* Covers the largest client payload, 1 MiB, at any offset in a page */
-#define NFR_USEFUL_DEPTH	((1024 * 1024 >> PAGE_SHIFT) + 1)
-
 /* Entries of an MR: a scatterlist of one more takes twice as much memory */
 #define NFR_USEFUL_ROOM		256
 
@@ -338,6 +335,20 @@ void nfr_mem_pool_init(struct nfr_pool *pool)
 }
 
 /**
+ * nfr_mem_device_depth - choose the depth of MRs for a device
+ * @device: RDMA device
+ * @wanted: preferred depth in pages; 0 for the default
+ *
+ * Return: number of pages; 0 if the device has no fast registration.
+ */
+u32 nfr_mem_device_depth(const struct ib_device *device, u32 wanted)
+{
+	if (!(device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS))
+		return 0;
+	return min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
+}
+
+/**
  * nfr_mem_pool_fit - choose the depth of the MRs for a device
  * @pool: empty pool
  * @device: RDMA device
@@ -349,7 +360,7 @@ void nfr_mem_pool_init(struct nfr_pool *pool)
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted)
 {
 	pool->device = device;
-	pool->depth = min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
+	pool->depth = nfr_mem_device_depth(device, wanted);
 	pool->room = min(pool->depth, NFR_USEFUL_ROOM);
 	pool->max_entry = nfr_mem_entry_max(device);
 }
@@ -710,11 +721,19 @@ void nfr_mem_transfer_destroy_all(struct nfr_transfer *transfer)
 
 /* --- elements of a message --- */
 
-/* Whether the DMA layer makes one range of addresses of pages, wherever these lie in memory */
-static bool nfr_mem_device_joins(struct ib_device *device)
+/**
+ * nfr_mem_device_joins - check whether pages, wherever they lie, take one element of a message
+ * @device: RDMA device
+ *
+ * Return: true if the DMA layer makes one range of addresses of them.
+ */
+bool nfr_mem_device_joins(const struct ib_device *device)
 {
-	unsigned long boundary = dma_get_merge_boundary(device->dma_device);
+	unsigned long boundary;
 
+	if (!device->dma_device)
+		return false;
+	boundary = dma_get_merge_boundary(device->dma_device);
 	return boundary && boundary < PAGE_SIZE;
 }
 
@@ -732,7 +751,7 @@ u32 nfr_mem_scatter_least(struct ib_device *device, struct page **pages, u32 bas
 	u32 offset = offset_in_page(base), most = nfr_mem_entry_max(device), count;
 	struct page **page = pages + (base >> PAGE_SHIFT);
 
-	if (!ib_uses_virt_dma(device) && nfr_mem_device_joins(device))
+	if (nfr_mem_device_joins(device))
 		return 1;
 	for (count = 0; length; count++) {
 		length -= nfr_mem_adjacent(&page, offset, min(length, most - offset));

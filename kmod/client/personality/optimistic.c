@@ -297,19 +297,39 @@ static void nfr_client_reader_init(struct nfr_branch *branch)
 	}
 }
 
+/* Elements of an RDMA Read; 0 if it would need a registration of the memory that it writes to */
+static u32 nfr_client_reader_sges(const struct ib_device *device, u32 port)
+{
+	const struct ib_device_attr *attrs = &device->attrs;
+
+	if (rdma_protocol_iwarp(device, port))
+		return 0;
+	return min3((u32)attrs->max_send_sge, (u32)attrs->max_sge_rd ?: NFR_READER_SGES,
+		    NFR_READER_SGES);
+}
+
+/* See nfr_client_personality.limits. Other memory takes fewer elements than one for each page. */
+static void nfr_client_optimistic_limits(struct seq_file *seq, const struct ib_device *device)
+{
+	u32 sges = nfr_client_reader_sges(device, rdma_start_port(device));
+
+	seq_printf(seq, "optimistic_elements %u of %u\n", sges, NFR_READER_SGES);
+	seq_printf(seq, "optimistic_read %lu of %u\n",
+		   nfr_mem_device_joins(device) && sges ? NFR_EXTENT_MAX : sges * PAGE_SIZE,
+		   NFR_EXTENT_MAX);
+}
+
 static int nfr_client_reader_fit(struct nfr_branch *branch)
 {
 	struct nfr_conn *conn = &branch->conn;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	struct nfr_profile *profile = &conn->profile;
 
-	/* an RDMA Read would need a registration of the memory that it writes to */
-	if (rdma_protocol_iwarp(conn->device, conn->id->port_num))
+	profile->send_sges = nfr_client_reader_sges(conn->device, conn->id->port_num);
+	if (!profile->send_sges)
 		return nfr_conn_unfit(conn, "optimistic reads do not work on iWARP");
 	profile->receives = NFR_NOTICES + 2 * NFR_BATCH;
 	profile->sends = NFR_READER_SENDS;
-	profile->send_sges = min3((u32)attrs->max_send_sge,
-				  (u32)attrs->max_sge_rd ?: NFR_READER_SGES, NFR_READER_SGES);
 	profile->recv_sges = 1;
 	profile->reads_issued = min_t(int, attrs->max_qp_init_rd_atom, U8_MAX);
 	profile->polled_sends = true;
@@ -710,6 +730,7 @@ const struct nfr_client_personality nfr_client_optimistic = {
 	.number		= NFR_OPTIMISTIC,
 	.ops		= &nfr_client_conn_ops,
 	.setup		= nfr_client_optimist_setup,
+	.limits		= nfr_client_optimistic_limits,
 	.marshal	= nfr_client_optimistic_marshal,
 	.receive	= nfr_client_receive,
 	.send		= nfr_client_send,

@@ -348,16 +348,22 @@ static void nfr_client_lane_init(struct nfr_branch *branch)
 static int nfr_client_lane_fit(struct nfr_branch *branch)
 {
 	struct nfr_conn *conn = &branch->conn;
-	u32 sges = min_t(u32, conn->device->attrs.max_recv_sge, NFR_LANE_SGES);
 
-	if (sges <= NFR_LANE_SPARE_SGES)
+	branch->units = nfr_lane_units(conn->device->attrs.max_recv_sge);
+	if (!branch->units)
 		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
-	branch->units = min((sges - NFR_LANE_SPARE_SGES) * NFR_UNITS_PER_PAGE, NFR_LANE_UNITS_MAX);
 	conn->profile.sends = NFR_LANE_SENDS;
 	conn->profile.send_sges = 1;
-	conn->profile.recv_sges = sges;
+	conn->profile.recv_sges = nfr_lane_sges(conn->device->attrs.max_recv_sge);
 	conn->profile.private.capabilities |= FIELD_PREP(NFR_LANE_UNITS, branch->units);
 	return 0;
+}
+
+/* See nfr_client_personality.limits. */
+static void nfr_client_lanes_limits(struct seq_file *seq, const struct ib_device *device)
+{
+	seq_printf(seq, "lane_read %u of %u\n", nfr_lane_bytes(device->attrs.max_recv_sge),
+		   NFR_LANE_BYTES);
 }
 
 /* The server states the amount of data per message. */
@@ -620,6 +626,7 @@ const struct nfr_client_personality nfr_client_preposted = {
 	.number		= NFR_PRE_POSTED,
 	.ops		= &nfr_client_conn_ops,
 	.setup		= nfr_client_lanes_setup,
+	.limits		= nfr_client_lanes_limits,
 	.marshal	= nfr_client_lane_marshal,
 	.receive	= nfr_client_receive,
 	.send		= nfr_client_send,

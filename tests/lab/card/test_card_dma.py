@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools.host.module.devices import devices
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.machine import IDLE_FUNCTION
 from testbed import kernel_modules
@@ -187,6 +188,21 @@ def test_a_device_that_reads_copies_gets_no_references(ours: Lab) -> None:
         ours.config.dma != "swiotlb",
         ours.config.dma == "swiotlb",
     )
+
+
+@on("client")
+def limits() -> dict[str, tuple[str, ...]]:
+    """What the module says of each card."""
+    return {device.name: device.limits for device in devices()}
+
+
+def test_the_limits_of_a_device_follow_from_the_form(ours: Lab) -> None:
+    """With bounce buffers, it grants nothing; without an IOMMU, elements are pages."""
+    assert limits(ours).keys() == modelled.CARDS.keys()
+    for found in limits(ours).values():
+        names = {text.split(":")[0] for text in found}
+        assert ("optimistic reads" in names) == (ours.config.dma != "iommu")
+        assert ("grants nothing to clients (optimistic)" in names) == (ours.config.dma == "swiotlb")
 
 
 # --- merging ---
