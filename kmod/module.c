@@ -8,14 +8,29 @@
  * time under different names.
  */
 #include <linux/module.h>
+#include <linux/seq_file.h>
 
 #include "client/client.h"
+#include "connection/device.h"
 #include "memory/memory.h"
 #include "observe/observe.h"
 #include "params.h"
 #include "personality.h"
 #include "server/server.h"
 #include "work.h"
+
+static void nfr_module_device_show(struct seq_file *seq, struct ib_device *device)
+{
+	nfr_client_device_show(seq, device);
+	nfr_svc_device_show(seq, device);
+}
+
+static int nfr_module_devices_show(struct seq_file *seq, void *unused)
+{
+	nfr_conn_devices_show(seq, nfr_module_device_show);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(nfr_module_devices);
 
 static int __init nfr_module_init(void)
 {
@@ -30,7 +45,11 @@ static int __init nfr_module_init(void)
 	rc = nfr_mem_cache_start();
 	if (rc)
 		goto out_personality;
+	rc = nfr_conn_devices_start();
+	if (rc)
+		goto out_cache;
 	nfr_observe_start();
+	nfr_observe_devices(&nfr_module_devices_fops);
 	nfr_svc_observe_totals();
 	rc = nfr_svc_register();
 	if (rc)
@@ -43,6 +62,8 @@ out_unregister:
 	nfr_svc_unregister();
 out_stop:
 	nfr_observe_stop();
+	nfr_conn_devices_stop();
+out_cache:
 	nfr_mem_cache_stop();
 out_personality:
 	nfr_personality_stop();
@@ -57,6 +78,7 @@ static void __exit nfr_module_exit(void)
 		nfr_client_unregister();
 	nfr_svc_unregister();
 	nfr_observe_stop();
+	nfr_conn_devices_stop();
 	nfr_mem_cache_stop();
 	nfr_personality_stop();
 	nfr_work_destroy();

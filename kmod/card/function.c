@@ -68,11 +68,11 @@ static int card_function_enable(struct pci_dev *pdev)
 {
 	int rc = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(64));
 
+	/* the card's copies are the processor's: the function itself reads and writes nothing */
 	if (!rc)
 		rc = pci_enable_device(pdev);
 	if (rc)
 		return rc;
-	pci_set_master(pdev);
 	return 0;
 }
 
@@ -114,7 +114,6 @@ static void card_function_remove(struct pci_dev *pdev)
 				     HZ / 10));
 	card_dma_end(function);
 	kfree(function);
-	pci_clear_master(pdev);
 	pci_disable_device(pdev);
 }
 

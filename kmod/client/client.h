@@ -55,6 +55,7 @@ struct nfr_xprt;
  * @ops: operations of connections that ask for it
  * @setup: allocate what a transport needs; false if that failed
  * @init: initialize what a new request has for it
+ * @limits: print the limits of a device for it, for the file devices in debugfs
  * @fit: complete the profile of a connection that asks for it
  * @create: allocate what a connection that asks for it needs; 0 or a negative errno
  * @stop: end the work that this did; the connection is drained, and may lack what @create allocates
@@ -76,6 +77,7 @@ struct nfr_client_personality {
 	const struct nfr_conn_ops *ops;
 	bool (*setup)(struct nfr_xprt *nx);
 	void (*init)(struct nfr_req *req);
+	void (*limits)(struct seq_file *seq, const struct ib_device *device);
 	void (*fit)(struct nfr_conn *conn);
 	int (*create)(struct nfr_conn *conn);
 	void (*stop)(struct nfr_conn *conn);
@@ -423,6 +425,7 @@ static inline void nfr_client_req_end(struct nfr_req *req)
 
 /* transport.c */
 int nfr_client_register(void);
+void nfr_client_device_show(struct seq_file *seq, const struct ib_device *device);
 void nfr_client_unregister(void);
 
 /* connect.c */

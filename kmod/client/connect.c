@@ -98,7 +98,7 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 	int rc;
 
 	nfr_mem_pool_fit(pool, conn->device, conn->wanted.mr_depth);
-	if (!(conn->device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS)) {
+	if (!pool->depth) {
 		pr_err_ratelimited("nfsrdma: device %s: no memory management extensions, which FRWR requires\n",
 				   conn->device->name);
 		return nfr_conn_unfit(conn, "the device does not support FRWR");

@@ -381,6 +381,25 @@ static const struct nfr_client_personality *const nfr_client_personalities[NFR_P
 	NFR_PERSONALITY_LIST(NFR_CLIENT_ELEMENT)
 };
 
+/**
+ * nfr_client_device_show - print the limits of a device
+ * @seq: file
+ * @device: RDMA device
+ */
+void nfr_client_device_show(struct seq_file *seq, const struct ib_device *device)
+{
+	struct nfr_params params;
+	int i;
+
+	nfr_params_read(&params);
+	seq_printf(seq, "region_pages %u of %u\n", nfr_mem_device_depth(device, params.mr_depth),
+		   NFR_USEFUL_DEPTH);
+	seq_printf(seq, "region_pages_needed %u\n", NFR_MIN_DEPTH);
+	for (i = 0; i < NFR_PERSONALITIES; i++)
+		if (nfr_client_personalities[i]->limits)
+			nfr_client_personalities[i]->limits(seq, device);
+}
+
 /* Choose the personality. Returns false if an allocation failed. */
 static bool nfr_client_init_personality(struct nfr_xprt *nx, const struct sockaddr *server)
 {

@@ -188,6 +188,8 @@ struct nfr_conn_last {
  * @fence_work: work that moves the queue pair to the error state
  * @event: disconnect reason for @event_work
  * @wcs: batch of work completions, for @poll_work
+ * @of_device: link in the list of connections with queues
+ * @device_failed: the device has reported a fatal error; completions may never come
  * @queues_end: the queues are being destroyed; workers must not use them
  * @ending: serializes the fence and the end of the queue pair
  * @proof: what the end of the connection has achieved; @ending protects it
@@ -232,6 +234,8 @@ struct nfr_conn {
 	struct work_struct fence_work;
 	const char *event;
 	struct ib_wc wcs[NFR_BATCH];
+	struct list_head of_device;
+	bool device_failed;
 	bool queues_end;
 	struct mutex ending;		/* serializes the fence and the end */
 	enum nfr_proof proof;

@@ -29,6 +29,7 @@
 #include <linux/slab.h>
 
 #include "connection/connection.h"
+#include "connection/device.h"
 #include "connection/queues.h"
 #include "connection/state.h"
 #include "gfp.h"
@@ -183,6 +184,10 @@ static int nfr_conn_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 	struct nfr_recv *recv;
 
 	list_for_each_entry(recv, recvs, list) {
+		/* the processor may have decrypted the last message in its place */
+		if (recv->length)
+			ib_dma_sync_single_for_device(conn->device, recv->sge.addr, recv->length,
+						      DMA_FROM_DEVICE);
 		*link = &recv->wr;
 		link = &recv->wr.next;
 	}
@@ -771,6 +776,7 @@ void nfr_conn_queues_init(struct nfr_conn *conn)
 		conn->poll_queue = nfr_work_poll;
 		INIT_WORK(&conn->poll_work, nfr_conn_poll);
 	}
+	INIT_LIST_HEAD(&conn->of_device);
 	INIT_WORK(&conn->sent_work, nfr_conn_sent_work);
 	INIT_DELAYED_WORK(&conn->abandoned.work, nfr_conn_abandoned_work);
 }
@@ -874,6 +880,7 @@ int nfr_conn_queues_create(struct nfr_conn *conn)
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	int rc;
 
+	nfr_conn_device_use(conn);
 	rc = nfr_conn_sq_create(conn, min_t(u32, attrs->max_qp_wr - 1, conn->profile.sends));
 	if (!rc)
 		rc = nfr_conn_abandoned_create(conn);
@@ -911,6 +918,8 @@ static void nfr_conn_queues_quiesce(struct nfr_conn *conn)
 
 /* Time for the device to flush a queue, before its queue pair is destroyed instead */
 #define NFR_DRAIN_TIMEOUT	(20 * HZ)
+/* The same for a device that has reported a fatal error */
+#define NFR_DRAIN_FAILED	HZ
 
 static void nfr_conn_last_done(struct ib_cq *cq, struct ib_wc *wc)
 {
@@ -925,11 +934,17 @@ static struct ib_cqe *nfr_conn_last_begin(struct nfr_conn_last *last)
 }
 
 /* Wait for the last work request of a queue, before which all others complete. @rc: of its post */
-static int nfr_conn_last_wait(struct nfr_conn_last *last, int rc)
+static int nfr_conn_last_wait(const struct nfr_conn *conn, struct nfr_conn_last *last, int rc)
 {
+	unsigned long until = jiffies + NFR_DRAIN_TIMEOUT;
+
 	if (rc)
 		return rc;
-	return wait_for_completion_timeout(&last->done, NFR_DRAIN_TIMEOUT) ? 0 : -ETIMEDOUT;
+	do {
+		if (wait_for_completion_timeout(&last->done, NFR_DRAIN_FAILED))
+			return 0;
+	} while (!READ_ONCE(conn->device_failed) && time_before(jiffies, until));
+	return -ETIMEDOUT;
 }
 
 /*
@@ -949,8 +964,8 @@ static int nfr_conn_flush(struct nfr_conn *conn)
 	/* nobody may have asked for the completions of a queue of nfr_conn_create_send_cq() */
 	if (conn->send_cq != conn->cq)
 		queue_work(nfr_work_poll, &conn->sent_work);
-	rc = nfr_conn_last_wait(&conn->last[0], ib_post_send(qp, &send.wr, NULL));
-	return rc ?: nfr_conn_last_wait(&conn->last[1], ib_post_recv(qp, &recv, NULL));
+	rc = nfr_conn_last_wait(conn, &conn->last[0], ib_post_send(qp, &send.wr, NULL));
+	return rc ?: nfr_conn_last_wait(conn, &conn->last[1], ib_post_recv(qp, &recv, NULL));
 }
 
 /* End the completion handlers of a queue pair that the device does not drain. */
@@ -1080,6 +1095,7 @@ enum nfr_proof nfr_conn_queues_end(struct nfr_conn *conn)
  */
 void nfr_conn_queues_destroy(struct nfr_conn *conn)
 {
+	nfr_conn_device_unuse(conn);
 	cancel_delayed_work_sync(&conn->abandoned.work);
 	kfree(conn->abandoned.calls);
 	kfree(conn->abandoned.early);

@@ -16,7 +16,6 @@
  * memory waits for that, unless the queue pair is drained.
  */
 #include <linux/delay.h>
-#include <linux/dma-direct.h>
 #include <linux/dma-map-ops.h>
 #include <linux/iommu.h>
 #include <linux/mm.h>
@@ -85,9 +84,19 @@ static struct iommu_domain *nfr_mem_domain(struct device *device)
 }
 
 /*
- * Whether the device accesses the memory of an MR itself, and not a copy (swiotlb). The DMA layer
- * may have merged entries.
+ * Whether the device accesses mapped memory itself, and not a copy (swiotlb). Where the DMA layer
+ * would sync nothing, it copies nothing. Where it uses an IOMMU, it may sync for other mappings
+ * of the device.
  */
+static bool nfr_mem_is_direct(struct device *device, struct iommu_domain *domain, dma_addr_t addr,
+			      phys_addr_t phys)
+{
+	if (!dma_need_sync(device, addr))
+		return true;
+	return domain && dev_is_dma_coherent(device) && iommu_iova_to_phys(domain, addr) == phys;
+}
+
+/* The same for all memory of an MR. The DMA layer may have merged entries. */
 static bool nfr_mem_mr_is_direct(const struct nfr_mr *mr, struct device *device)
 {
 	struct iommu_domain *domain = nfr_mem_domain(device);
@@ -95,11 +104,7 @@ static bool nfr_mem_mr_is_direct(const struct nfr_mr *mr, struct device *device)
 	u32 at = 0;
 
 	for (sg = mr->sgl; sg < mr->sgl + mr->entries; sg++) {
-		dma_addr_t addr = sg_dma_address(mapped) + at;
-		phys_addr_t phys = domain ? iommu_iova_to_phys(domain, addr) :
-					    dma_to_phys(device, addr);
-
-		if (phys != sg_phys(sg))
+		if (!nfr_mem_is_direct(device, domain, sg_dma_address(mapped) + at, sg_phys(sg)))
 			return false;
 		at += sg->length;
 		if (at == sg_dma_len(mapped)) {
@@ -119,15 +124,52 @@ static bool nfr_mem_mr_is_direct(const struct nfr_mr *mr, struct device *device)
 bool nfr_mem_device_sees(const struct nfr_exposure *exposure)
 {
 	const struct nfr_mr *mr;
-	struct device *device;
 
-	list_for_each_entry(mr, &exposure->mrs, list) {
-		device = mr->pool->device->dma_device;
+	list_for_each_entry(mr, &exposure->mrs, list)
 		if (!ib_uses_virt_dma(mr->pool->device) &&
-		    !(dev_is_dma_coherent(device) && nfr_mem_mr_is_direct(mr, device)))
+		    !nfr_mem_mr_is_direct(mr, mr->pool->device->dma_device))
 			return false;
-	}
 	return true;
+}
+
+/* Map a page, and see whether the device would access it itself */
+static bool nfr_mem_page_is_direct(struct ib_device *device, struct page *page)
+{
+	struct device *dma = device->dma_device;
+	u64 addr = ib_dma_map_page(device, page, 0, PAGE_SIZE, DMA_TO_DEVICE);
+	bool direct;
+
+	if (ib_dma_mapping_error(device, addr))
+		return false;
+	direct = nfr_mem_is_direct(dma, nfr_mem_domain(dma), addr, page_to_phys(page));
+	ib_dma_unmap_page(device, addr, PAGE_SIZE, DMA_TO_DEVICE);
+	return direct;
+}
+
+/**
+ * nfr_mem_device_grants - find out whether a device may let peers read the page cache
+ * @device: RDMA device
+ *
+ * Each grant is checked by itself, too: a device may access some memory only by a copy.
+ *
+ * Return: "yes", or why not, in a word.
+ */
+const char *nfr_mem_device_grants(struct ib_device *device)
+{
+	struct page *page;
+	bool direct;
+
+	if (nfr_mem_device_refuses(device))
+		return "stuck";
+	if (ib_uses_virt_dma(device))
+		return "yes";
+	if (!dev_is_dma_coherent(device->dma_device))
+		return "caches";
+	page = alloc_page(GFP_KERNEL);
+	direct = page && nfr_mem_page_is_direct(device, page);
+	if (page)
+		__free_page(page);
+	return direct ? "yes" : "copies";
 }
 
 /* --- taking and destroying an MR --- */

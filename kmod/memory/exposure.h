@@ -20,6 +20,7 @@ void nfr_mem_destroy(struct list_head *mrs, enum nfr_proof proof);
 void nfr_mem_pool_destroy(struct nfr_pool *pool);
 bool nfr_mem_device_refuses(const struct ib_device *device);
 bool nfr_mem_device_sees(const struct nfr_exposure *exposure);
+const char *nfr_mem_device_grants(struct ib_device *device);
 
 static inline void nfr_mem_exposure_init(struct nfr_exposure *exposure)
 {

@@ -27,6 +27,9 @@
 /* Minimum number of pages per MR */
 #define NFR_MIN_DEPTH	16
 
+/* Number of pages that covers the largest client payload, 1 MiB, at any offset in a page */
+#define NFR_USEFUL_DEPTH	((1024u * 1024 >> PAGE_SHIFT) + 1)
+
 struct nfr_pool;
 struct nfr_span;
 
@@ -165,8 +168,22 @@ struct nfr_exposure {
 	void *slot;
 };
 
+/**
+ * struct nfr_scatter - mapping of the memory of a message, whose elements have no key of their own
+ * @sgl: list of the memory; NULL if nothing is mapped, also because the device accesses memory by
+ *	its kernel addresses
+ * @entries: number of entries of @sgl
+ * @direction: DMA_FROM_DEVICE to receive, DMA_TO_DEVICE to send
+ */
+struct nfr_scatter {
+	struct scatterlist *sgl;
+	u32 entries;
+	enum dma_data_direction direction;
+};
+
 /* region.c */
 void nfr_mem_pool_init(struct nfr_pool *pool);
+u32 nfr_mem_device_depth(const struct ib_device *device, u32 wanted);
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted);
 u32 nfr_mem_pool_chain(const struct nfr_pool *pool);
 int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count);
@@ -174,11 +191,12 @@ struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool);
 void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr);
 int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction);
 void nfr_mem_unmap(const struct nfr_mr *mr);
-u32 nfr_mem_scatter_count(struct ib_device *device, struct page **pages, u32 base, u32 length);
-int nfr_mem_scatter_map(struct ib_device *device, u32 lkey, struct nfr_span *span, u32 length,
-			enum dma_data_direction direction, struct ib_sge *sges, u32 room);
-void nfr_mem_scatter_unmap(struct ib_device *device, const struct ib_sge *sges, u32 count,
-			   enum dma_data_direction direction);
+bool nfr_mem_device_joins(const struct ib_device *device);
+u32 nfr_mem_scatter_least(struct ib_device *device, struct page **pages, u32 base, u32 length);
+int nfr_mem_scatter_map(struct nfr_scatter *scatter, const struct ib_pd *pd, struct nfr_span *span,
+			u32 length, enum dma_data_direction direction, struct ib_sge *sges,
+			u32 room, gfp_t gfp);
+void nfr_mem_scatter_unmap_list(struct ib_device *device, struct nfr_scatter *scatter);
 
 /* cache.c */
 int nfr_mem_cache_start(void);
@@ -194,6 +212,13 @@ void nfr_mem_cache_unpin(struct nfr_mr *mr);
 u32 nfr_mem_cache_evict(struct nfr_pool *pool, u32 pages);
 bool nfr_mem_cache_victims(struct nfr_pool *pool, struct nfr_exposure *exposure, u32 most);
 u32 nfr_mem_cache_pages_held(void);
+
+/* Undo nfr_mem_scatter_map(). What is not mapped stays as it is. */
+static inline void nfr_mem_scatter_unmap(struct ib_device *device, struct nfr_scatter *scatter)
+{
+	if (scatter->sgl)
+		nfr_mem_scatter_unmap_list(device, scatter);
+}
 
 /* --- memory that the processor and the device use in turn, under one mapping --- */
 

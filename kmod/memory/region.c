@@ -14,6 +14,7 @@
  * This file prepares and chains work requests. Their owner posts them, and keeps the pages
  * until they are complete.
  */
+#include <linux/delay.h>
 #include <linux/mm.h>
 #include <linux/random.h>
 #include <linux/sched/mm.h>
@@ -27,11 +28,11 @@
 /* Swiotlb and IOMMUs can map at least this many contiguous bytes */
 #define NFR_MAX_ENTRY		(128 * 1024u)
 
-/* Covers the largest client payload, 1 MiB, at any offset in a page */
-#define NFR_USEFUL_DEPTH	((1024 * 1024 >> PAGE_SHIFT) + 1)
-
 /* Entries of an MR: a scatterlist of one more takes twice as much memory */
 #define NFR_USEFUL_ROOM		256
+
+/* Attempts to map where a failure costs the connection, one second in all */
+#define NFR_MAP_TRIES	10
 
 /* Partial pages: at both ends of head, pages and tail */
 #define NFR_RW_ENDS	6
@@ -200,6 +201,18 @@ static u32 nfr_mem_entry_max(struct ib_device *device)
 	return (min(ib_dma_max_seg_size(device), NFR_MAX_ENTRY) & PAGE_MASK) ?: PAGE_SIZE;
 }
 
+/*
+ * Decide whether to map again, after a pause. Addresses of an IOMMU and bounce buffers become free
+ * when others unmap. Where the caller must not sleep, or loses little, it tries again itself.
+ */
+static bool nfr_mem_map_again(gfp_t gfp, u32 *tries)
+{
+	if (!(gfp & __GFP_RETRY_MAYFAIL) || *tries == NFR_MAP_TRIES)
+		return false;
+	msleep(1 << (*tries)++);
+	return true;
+}
+
 /* --- memory regions --- */
 
 static struct nfr_mr *nfr_mem_mr_alloc(struct nfr_pool *pool, struct ib_pd *pd)
@@ -322,6 +335,20 @@ void nfr_mem_pool_init(struct nfr_pool *pool)
 }
 
 /**
+ * nfr_mem_device_depth - choose the depth of MRs for a device
+ * @device: RDMA device
+ * @wanted: preferred depth in pages; 0 for the default
+ *
+ * Return: number of pages; 0 if the device has no fast registration.
+ */
+u32 nfr_mem_device_depth(const struct ib_device *device, u32 wanted)
+{
+	if (!(device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS))
+		return 0;
+	return min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
+}
+
+/**
  * nfr_mem_pool_fit - choose the depth of the MRs for a device
  * @pool: empty pool
  * @device: RDMA device
@@ -333,7 +360,7 @@ void nfr_mem_pool_init(struct nfr_pool *pool)
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted)
 {
 	pool->device = device;
-	pool->depth = min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
+	pool->depth = nfr_mem_device_depth(device, wanted);
 	pool->room = min(pool->depth, NFR_USEFUL_ROOM);
 	pool->max_entry = nfr_mem_entry_max(device);
 }
@@ -436,11 +463,14 @@ static int nfr_mem_transfer_prepare(struct nfr_transfer *transfer, struct nfr_rw
 	struct rdma_cm_id *id = transfer->id;
 	bool blocks = gfpflags_allow_blocking(transfer->gfp);
 	unsigned int flags;
+	u32 tries = 0;
 	int rc;
 
 	flags = blocks ? memalloc_noio_save() : memalloc_noreclaim_save();
-	rc = rdma_rw_ctx_init(&rw->ctx, id->qp, id->port_num, rw->sg, rw->entries, 0,
-			      seg->offset + at, seg->handle, rw->direction);
+	do {
+		rc = rdma_rw_ctx_init(&rw->ctx, id->qp, id->port_num, rw->sg, rw->entries, 0,
+				      seg->offset + at, seg->handle, rw->direction);
+	} while ((rc == -EIO || rc == -ENOMEM) && nfr_mem_map_again(transfer->gfp, &tries));
 	if (blocks)
 		memalloc_noio_restore(flags);
 	else
@@ -510,8 +540,8 @@ static int nfr_mem_transfer_plain(struct nfr_transfer *transfer, const struct nf
 	rw = kmalloc(struct_size(rw, sges, room), transfer->gfp);
 	if (!rw)
 		return -ENOMEM;
-	rc = nfr_mem_scatter_map(qp->device, qp->pd->local_dma_lkey, span, length, DMA_TO_DEVICE,
-				 rw->sges, room);
+	rc = nfr_mem_scatter_map(&rw->scatter, qp->pd, span, length, DMA_TO_DEVICE, rw->sges, room,
+				 transfer->gfp);
 	if (rc < 0) {
 		kfree(rw);
 		return rc;
@@ -662,7 +692,7 @@ static noinline void nfr_mem_transfer_destroy_late(const struct rdma_cm_id *id, 
 static void nfr_mem_transfer_destroy_one(struct rdma_cm_id *id, struct nfr_rw *rw)
 {
 	if (rw->plain)
-		nfr_mem_scatter_unmap(id->device, rw->sges, rw->entries, DMA_TO_DEVICE);
+		nfr_mem_scatter_unmap(id->device, &rw->scatter);
 	else if (id->qp)
 		rdma_rw_ctx_destroy(&rw->ctx, id->qp, id->port_num, rw->sg, rw->entries,
 				    rw->direction);
@@ -692,22 +722,42 @@ void nfr_mem_transfer_destroy_all(struct nfr_transfer *transfer)
 /* --- elements of a message --- */
 
 /**
- * nfr_mem_scatter_unmap - undo nfr_mem_scatter_map()
+ * nfr_mem_device_joins - check whether pages, wherever they lie, take one element of a message
  * @device: RDMA device
- * @sges: mapped elements
- * @count: number of elements
- * @direction: direction in which they were mapped
+ *
+ * Return: true if the DMA layer makes one range of addresses of them.
  */
-void nfr_mem_scatter_unmap(struct ib_device *device, const struct ib_sge *sges, u32 count,
-			   enum dma_data_direction direction)
+bool nfr_mem_device_joins(const struct ib_device *device)
 {
-	const struct ib_sge *sge;
+	unsigned long boundary;
 
-	/* the device accesses the memory by its address: nothing to undo */
-	if (ib_uses_virt_dma(device))
-		return;
-	for (sge = sges; sge < sges + count; sge++)
-		ib_dma_unmap_page(device, sge->addr, sge->length, direction);
+	if (!device->dma_device)
+		return false;
+	boundary = dma_get_merge_boundary(device->dma_device);
+	return boundary && boundary < PAGE_SIZE;
+}
+
+/**
+ * nfr_mem_scatter_least - count the elements that nfr_mem_scatter_map() makes of pages
+ * @device: RDMA device
+ * @pages: pages
+ * @base: offset of the memory in @pages, in bytes
+ * @length: in bytes
+ *
+ * Return: number of elements; more, if an IOMMU does not join what it could.
+ */
+u32 nfr_mem_scatter_least(struct ib_device *device, struct page **pages, u32 base, u32 length)
+{
+	u32 offset = offset_in_page(base), most = nfr_mem_entry_max(device), count;
+	struct page **page = pages + (base >> PAGE_SHIFT);
+
+	if (nfr_mem_device_joins(device))
+		return 1;
+	for (count = 0; length; count++) {
+		length -= nfr_mem_adjacent(&page, offset, min(length, most - offset));
+		offset = 0;
+	}
+	return count;
 }
 
 /*
@@ -730,75 +780,121 @@ static struct page **nfr_mem_span_run(const struct nfr_span *span, u32 length,
 	return page;
 }
 
-/**
- * nfr_mem_scatter_count - count the elements that nfr_mem_scatter_map() makes of pages
- * @device: RDMA device
- * @pages: pages
- * @base: offset of the memory in @pages, in bytes
- * @length: in bytes
- *
- * Return: number of elements.
+/*
+ * Make the elements of a device that accesses memory by its kernel addresses: nothing is mapped.
+ * Returns as nfr_mem_scatter_map().
  */
-u32 nfr_mem_scatter_count(struct ib_device *device, struct page **pages, u32 base, u32 length)
+static int nfr_mem_scatter_virtual(const struct ib_pd *pd, struct nfr_span *span, u32 length,
+				   struct ib_sge *sges, u32 room)
 {
-	u32 offset = offset_in_page(base), most = nfr_mem_entry_max(device), count;
-	struct page **page = pages + (base >> PAGE_SHIFT);
-
-	for (count = 0; length; count++) {
-		length -= nfr_mem_adjacent(&page, offset, min(length, most - offset));
-		offset = 0;
-	}
-	return count;
-}
-
-/**
- * nfr_mem_scatter_map - map memory for one message
- * @device: RDMA device
- * @lkey: local key of the elements
- * @span: memory; @length bytes of it are consumed
- * @length: number of bytes, at most those of @span
- * @direction: DMA_FROM_DEVICE to receive, DMA_TO_DEVICE to send
- * @sges: output array, one element for the pages that follow each other in memory
- * @room: number of elements in @sges
- *
- * Return: number of elements, -EMSGSIZE if @room is too small, or -ENOBUFS if mapping
- * failed.
- */
-int nfr_mem_scatter_map(struct ib_device *device, u32 lkey, struct nfr_span *span, u32 length,
-			enum dma_data_direction direction, struct ib_sge *sges, u32 room)
-{
-	u32 n, rest, offset, most = nfr_mem_entry_max(device);
+	u32 n, rest, offset, most = nfr_mem_entry_max(pd->device), lkey = pd->local_dma_lkey;
 	const struct ib_sge *end = sges + room;
 	struct ib_sge *sge = sges;
 	struct page **page, *first;
 	struct nfr_piece piece;
-	u64 addr;
-	int rc;
 
 	for (; length; length -= piece.length) {
-		rc = -EMSGSIZE;
 		page = nfr_mem_span_run(span, length, &piece);
 		if (!page)
-			goto out_unmap;
+			return -EMSGSIZE;
 		/* each page of a READ takes these steps: they use locals, not @span */
 		offset = piece.offset;
 		for (rest = piece.length; rest; rest -= n, sge++) {
-			rc = -EMSGSIZE;
 			if (sge == end)
-				goto out_unmap;
+				return -EMSGSIZE;
 			first = *page;
 			n = nfr_mem_adjacent(&page, offset, min(rest, most - offset));
-			addr = ib_dma_map_page(device, first, offset, n, direction);
-			rc = -ENOBUFS;
-			if (ib_dma_mapping_error(device, addr))
-				goto out_unmap;
-			*sge = (struct ib_sge) { .addr = addr, .length = n, .lkey = lkey };
+			*sge = (struct ib_sge) {
+				.addr = (uintptr_t)page_address(first) + offset, .length = n,
+				.lkey = lkey,
+			};
 			offset = 0;
 		}
 		nfr_mem_span_skip(span, piece.length);
 	}
 	return sge - sges;
-out_unmap:
-	nfr_mem_scatter_unmap(device, sges, sge - sges, direction);
-	return rc;
+}
+
+/* Make elements of the @count ranges of addresses that a list is mapped to */
+static void nfr_mem_scatter_elements(const struct nfr_scatter *scatter, u32 lkey, u32 count,
+				     struct ib_sge *sges)
+{
+	struct scatterlist *sg;
+	u32 i;
+
+	for_each_sg(scatter->sgl, sg, count, i)
+		sges[i] = (struct ib_sge) {
+			.addr = sg_dma_address(sg), .length = sg_dma_len(sg), .lkey = lkey,
+		};
+}
+
+/* List memory, and map the list. Returns the number of ranges of addresses, or a negative errno. */
+static int nfr_mem_scatter_list(struct nfr_scatter *scatter, struct ib_device *device,
+				struct nfr_span *span, u32 length, gfp_t gfp)
+{
+	u32 room = min(nfr_mem_span_regions(span, 1), (length >> PAGE_SHIFT) + NFR_RW_ENDS);
+	u32 before = nfr_mem_span_length(span), tries = 0;
+	int mapped;
+
+	scatter->sgl = kmalloc_array(room, sizeof(*scatter->sgl), gfp);
+	if (!scatter->sgl)
+		return -ENOBUFS;
+	scatter->entries = nfr_mem_span_list(span, length, nfr_mem_entry_max(device), true,
+					     scatter->sgl, room);
+	if (before - nfr_mem_span_length(span) != length)
+		return -EMSGSIZE;
+	do {
+		mapped = ib_dma_map_sg(device, scatter->sgl, scatter->entries, scatter->direction);
+	} while (!mapped && nfr_mem_map_again(gfp, &tries));
+	return mapped ?: -ENOBUFS;
+}
+
+/**
+ * nfr_mem_scatter_map - map memory for one message
+ * @scatter: output, for nfr_mem_scatter_unmap()
+ * @pd: protection domain
+ * @span: memory; @length bytes of it are consumed
+ * @length: number of bytes, at most those of @span
+ * @direction: DMA_FROM_DEVICE to receive, DMA_TO_DEVICE to send
+ * @sges: output array, one element for each range of addresses that the DMA layer makes of the
+ *	memory
+ * @room: number of elements in @sges
+ * @gfp: allocation flags
+ *
+ * Return: number of elements, -EMSGSIZE if @room is too small, or -ENOBUFS if mapping
+ * failed: the caller may try again. After an error nothing is mapped.
+ */
+int nfr_mem_scatter_map(struct nfr_scatter *scatter, const struct ib_pd *pd, struct nfr_span *span,
+			u32 length, enum dma_data_direction direction, struct ib_sge *sges,
+			u32 room, gfp_t gfp)
+{
+	int count;
+
+	*scatter = (struct nfr_scatter) { .direction = direction };
+	if (ib_uses_virt_dma(pd->device) || !length)
+		return nfr_mem_scatter_virtual(pd, span, length, sges, room);
+	count = nfr_mem_scatter_list(scatter, pd->device, span, length, gfp);
+	if (count > 0 && count <= room) {
+		nfr_mem_scatter_elements(scatter, pd->local_dma_lkey, count, sges);
+		return count;
+	}
+	if (count > 0) {
+		nfr_mem_scatter_unmap_list(pd->device, scatter);
+		return -EMSGSIZE;
+	}
+	kfree(scatter->sgl);
+	scatter->sgl = NULL;
+	return count;
+}
+
+/**
+ * nfr_mem_scatter_unmap_list - undo nfr_mem_scatter_map()
+ * @device: RDMA device
+ * @scatter: mapped memory, with a list
+ */
+void nfr_mem_scatter_unmap_list(struct ib_device *device, struct nfr_scatter *scatter)
+{
+	ib_dma_unmap_sg(device, scatter->sgl, scatter->entries, scatter->direction);
+	kfree(scatter->sgl);
+	scatter->sgl = NULL;
 }

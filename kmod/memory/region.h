@@ -10,6 +10,7 @@
 #include <linux/uio.h>
 #include <rdma/rw.h>
 
+#include "memory/memory.h"
 #include "wire/wire.h"
 
 /*
@@ -80,6 +81,7 @@ static inline void nfr_mem_span_skip(struct nfr_span *span, u32 length)
  * @plain: whether it is a Write that was prepared without the RDMA core
  * @ctx: work requests of the RDMA core, for @sg
  * @write: work request of a plain Write, from @sges
+ * @scatter: mapping of @sges
  */
 struct nfr_rw {
 	struct list_head list;
@@ -90,7 +92,10 @@ struct nfr_rw {
 	bool plain;
 	union {
 		struct rdma_rw_ctx ctx;
-		struct ib_rdma_wr write;
+		struct {
+			struct ib_rdma_wr write;
+			struct nfr_scatter scatter;
+		};
 	};
 	union {
 		DECLARE_FLEX_ARRAY(struct scatterlist, sg);

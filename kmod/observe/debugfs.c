@@ -258,6 +258,15 @@ void nfr_observe_totals(const struct file_operations *totals)
 }
 
 /**
+ * nfr_observe_devices - create the file devices
+ * @devices: its operations
+ */
+void nfr_observe_devices(const struct file_operations *devices)
+{
+	debugfs_create_file("devices", 0400, nfr_observe_client_root, NULL, devices);
+}
+
+/**
  * nfr_observe_remove - remove the directory of a transport or a connection
  * @dir: directory
  *

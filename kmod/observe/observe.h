@@ -156,6 +156,7 @@ struct dentry *nfr_observe_client(u32 number, void *data, const struct file_oper
 struct dentry *nfr_observe_svc(u32 number, void *data, const struct file_operations *connection,
 			       struct nfr_svc_counters *counters);
 void nfr_observe_totals(const struct file_operations *totals);
+void nfr_observe_devices(const struct file_operations *devices);
 void nfr_observe_remove(struct dentry *dir);
 
 #endif

@@ -14,6 +14,8 @@
  */
 #define NFR_EXTENT_ORDER	GENMASK(23, 16)
 #define NFR_EXTENT_ORDER_MAX	8
+/* The largest extent, and the largest READ, in bytes */
+#define NFR_EXTENT_MAX		(1u << (NFR_EXTENT_ORDER_MAX + NFR_UNIT_SHIFT))
 
 /* Notices that the server may send before the client returns credits */
 #define NFR_NOTICES		64

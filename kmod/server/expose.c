@@ -59,8 +59,7 @@ int nfr_svc_pool_init(struct nfr_svc *svc, struct nfr_pool *pool)
 	pool->done = nfr_svc_mr_done;
 	pool->number = svc->conn->id_number;
 	nfr_mem_pool_fit(pool, device, svc->conn->wanted.mr_depth);
-	if (!(device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS) ||
-	    pool->depth < NFR_MIN_DEPTH)
+	if (pool->depth < NFR_MIN_DEPTH)
 		return -EOPNOTSUPP;
 	svc->pool = pool;
 	return 0;

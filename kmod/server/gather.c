@@ -23,6 +23,7 @@
  * @messages: number of elements of @sends
  * @room: number of elements of @sges, and of @pages
  * @sends: messages
+ * @scatters: mappings of the data of the messages
  * @pages: pages of all messages, referenced; behind @sends
  * @sges: elements of all messages
  */
@@ -33,6 +34,7 @@ struct nfr_svc_gather {
 	u32 messages;
 	u32 room;
 	struct ib_send_wr *sends;
+	struct nfr_scatter *scatters;
 	struct page **pages;
 	struct ib_sge sges[];
 };
@@ -41,14 +43,16 @@ static struct nfr_svc_gather *nfr_svc_gather_alloc(u32 messages, u32 room, gfp_t
 {
 	struct nfr_svc_gather *gather;
 
-	gather = kvmalloc(struct_size(gather, sges, room) + messages * sizeof(*gather->sends) +
+	gather = kvmalloc(struct_size(gather, sges, room) +
+			  messages * (sizeof(*gather->sends) + sizeof(*gather->scatters)) +
 			  room * sizeof(*gather->pages), gfp);
 	if (!gather)
 		return NULL;
 	gather->messages = messages;
 	gather->room = room;
 	gather->sends = (struct ib_send_wr *)&gather->sges[room];
-	gather->pages = (struct page **)&gather->sends[messages];
+	gather->scatters = (struct nfr_scatter *)&gather->sends[messages];
+	gather->pages = (struct page **)&gather->scatters[messages];
 	return gather;
 }
 
@@ -108,19 +112,19 @@ int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head
 	struct nfr_svc_gather *gather = req->gather;
 	u32 first = head ? 0 : gather->entries;
 	struct nfr_conn *conn = req->svc->conn;
-	struct nfr_span from = *span;
 	struct ib_send_wr *send;
 	int count;
 
-	count = nfr_mem_scatter_map(conn->device, conn->pd->local_dma_lkey, span, data,
+	if (!nfr_svc_gather_hold(gather, *span, data))
+		return -EMSGSIZE;
+	count = nfr_mem_scatter_map(&gather->scatters[gather->count], conn->pd, span, data,
 				    DMA_TO_DEVICE, gather->sges + gather->entries,
 				    min(gather->room - gather->entries,
-					conn->profile.send_sges - head));
+					conn->profile.send_sges - head),
+				    req->transfer.gfp);
 	if (count < 0)
 		return count;
 	gather->entries += count;
-	if (!nfr_svc_gather_hold(gather, from, data))
-		return -EMSGSIZE;
 	send = &gather->sends[gather->count++];
 	*send = (struct ib_send_wr) {
 		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND,
@@ -165,10 +169,10 @@ void nfr_svc_gather_release(struct nfr_svc_req *req)
 {
 	struct nfr_svc_gather *gather = req->gather;
 
-	if (!gather || gather->entries < 2)
+	if (!gather)
 		return;
-	nfr_mem_scatter_unmap(req->svc->conn->device, gather->sges + 1, gather->entries - 1,
-			      DMA_TO_DEVICE);
+	while (gather->count)
+		nfr_mem_scatter_unmap(req->svc->conn->device, &gather->scatters[--gather->count]);
 	gather->entries = 1;
 	while (gather->held)
 		put_page(gather->pages[--gather->held]);

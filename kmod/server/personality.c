@@ -53,6 +53,16 @@ void nfr_svc_personalities_totals(struct seq_file *seq)
 			nfr_svc_personalities[i]->totals(seq);
 }
 
+/* Print the limits of a device. */
+void nfr_svc_device_show(struct seq_file *seq, struct ib_device *device)
+{
+	int i;
+
+	for (i = 0; i < NFR_PERSONALITIES; i++)
+		if (nfr_svc_personalities[i]->limits)
+			nfr_svc_personalities[i]->limits(seq, device);
+}
+
 /* --- that of a connection --- */
 
 static int nfr_svc_use(struct nfr_svc *svc, const struct nfr_svc_personality *personality,

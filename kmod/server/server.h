@@ -111,6 +111,7 @@ struct nfr_svc_req;
  * @start: prepare for connections; @ops are the operations of their transports
  * @stop: undo @start; no connection exists
  * @totals: print what all connections have, for the file server in debugfs
+ * @limits: print the limits of a device for it, for the file devices in debugfs
  * @agree: prepare a new connection, or return a negative errno if the device or the client
  *	does not suit: then a first connection becomes one of version 1, and a branch is refused
  * @fit: adapt the profile of a first connection, or set that of a branch; 0 or a negative errno
@@ -145,6 +146,7 @@ struct nfr_svc_personality {
 	int (*start)(const struct svc_xprt_ops *ops);
 	void (*stop)(void);
 	void (*totals)(struct seq_file *seq);
+	void (*limits)(struct seq_file *seq, struct ib_device *device);
 	int (*agree)(struct nfr_svc *svc, const struct rdma_conn_param *param);
 	int (*fit)(struct nfr_svc *svc);
 	void (*establish)(struct nfr_svc *svc);
@@ -535,6 +537,7 @@ void nfr_svc_fence_start(void);
 int nfr_svc_personalities_start(const struct svc_xprt_ops *ops);
 void nfr_svc_personalities_stop(void);
 void nfr_svc_personalities_totals(struct seq_file *seq);
+void nfr_svc_device_show(struct seq_file *seq, struct ib_device *device);
 void nfr_svc_agree(struct nfr_svc *svc, u32 capabilities, const struct rdma_conn_param *param);
 int nfr_svc_agree_branch(struct nfr_svc *svc, u32 capabilities,
 			 const struct rdma_conn_param *param);

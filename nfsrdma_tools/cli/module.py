@@ -19,6 +19,7 @@ from nfsrdma_tools.sizes import format_size
 if TYPE_CHECKING:
     from nfsrdma_tools.host.kernel_modules import ModuleFile
     from nfsrdma_tools.host.module.build import Build
+    from nfsrdma_tools.host.module.devices import Device
     from nfsrdma_tools.host.module.server_debugfs import Client, ServerTransport
     from nfsrdma_tools.host.module.status import ParameterValue, Status
     from nfsrdma_tools.host.nfs.personality import ClientTransport
@@ -126,7 +127,8 @@ def unload(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = Fa
 def status(as_json: Json = False, verbose: Verbose = False) -> None:
     """Show the transport module in use.
 
-    Also show its parameters and users, and the build, server, clients and DKMS state of nfsrdma.
+    Also show its parameters and users, and the build, server, clients and DKMS state of nfsrdma,
+    and what each RDMA device cannot do with it.
     """
     from nfsrdma_tools.host.module import status as module_status
 
@@ -275,6 +277,7 @@ def status_lines(status: Status) -> list[str]:
             for client in (status.server.clients if status.server else ())
         ),
         *(("transport", _transport(transport)) for transport in status.transports),
+        *(("device", f"{device.name}: {text}") for device, text in _devices(status)),
         ("source", f"{status.source}, hash {status.source_hash}"),
         ("built", _built(status)),
         *(("parameter", _parameter(parameter)) for parameter in status.tunables),
@@ -341,6 +344,11 @@ def _client(client: Client) -> str:
         (f"{client.in_use} of {client.credits} credits in use", f"{client.calls} calls", *exposed)
     )
     return f"{client.peer}, {client.personality}, {use}, {state}{reason}"
+
+
+def _devices(status: Status) -> list[tuple[Device, str]]:
+    """Each device with each of its limits."""
+    return [(device, text) for device in status.devices for text in device.limits or ("no limits",)]
 
 
 def _transport(transport: ClientTransport) -> str:

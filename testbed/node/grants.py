@@ -24,7 +24,7 @@ __all__ = ["ACROSS", "BLOCK", "CARDS", "DISK", "EXPORT", "HUGE", "LIBC", "MIB", 
            "answered_without_nfsd",
            "as_user", "connect_second", "disconnects", "granted", "made", "mounted_export",
            "nothing_broke", "nothing_in_use", "repeated",
-           "rpc_reads", "seeded", "shown", "totals",
+           "rpc_reads", "scattered", "seeded", "shown", "totals",
            "waits_of"]  # fmt: skip
 
 THERE, TCP = Path("/mnt/there"), Path("/mnt/tcp")
@@ -166,6 +166,16 @@ class Reader:
     def granted(self, offset: int = 0) -> None:
         """Read until the client does it by itself."""
         until("an optimistic read", lambda: self.is_optimistic(offset))
+
+
+def scattered(count: int) -> mmap.mmap:
+    """Memory for a Reader, of pages in any order."""
+    room, pages = mmap.mmap(-1, count * BLOCK), list(range(count))
+    room.madvise(mmap.MADV_NOHUGEPAGE)
+    seeded(count).shuffle(pages)
+    for page in pages:
+        room[page * BLOCK] = 1
+    return room
 
 
 def shown(data: bytes) -> str:

@@ -23,6 +23,7 @@
 #include "connection/cm.h"
 #include "connection/queues.h"
 #include "connection/state.h"
+#include "gfp.h"
 #include "observe/trace.h"
 
 /* RDMA Reads in flight, and scatter-gather elements of each */
@@ -86,8 +87,8 @@ enum nfr_read_status {
  * @handle: handle of the memory that it reads
  * @count: in bytes
  * @eof: whether the file ends with them
- * @nsges: number of elements in use
- * @sges: memory of the Call
+ * @scatter: mapping of the memory of the Call
+ * @sges: its elements
  */
 struct nfr_rdma_read {
 	struct nfr_loan loan;
@@ -99,7 +100,7 @@ struct nfr_rdma_read {
 	u32 handle;
 	u32 count;
 	bool eof;
-	u32 nsges;
+	struct nfr_scatter scatter;
 	struct ib_sge sges[NFR_READER_SGES];
 };
 
@@ -296,19 +297,39 @@ static void nfr_client_reader_init(struct nfr_branch *branch)
 	}
 }
 
+/* Elements of an RDMA Read; 0 if it would need a registration of the memory that it writes to */
+static u32 nfr_client_reader_sges(const struct ib_device *device, u32 port)
+{
+	const struct ib_device_attr *attrs = &device->attrs;
+
+	if (rdma_protocol_iwarp(device, port))
+		return 0;
+	return min3((u32)attrs->max_send_sge, (u32)attrs->max_sge_rd ?: NFR_READER_SGES,
+		    NFR_READER_SGES);
+}
+
+/* See nfr_client_personality.limits. Other memory takes fewer elements than one for each page. */
+static void nfr_client_optimistic_limits(struct seq_file *seq, const struct ib_device *device)
+{
+	u32 sges = nfr_client_reader_sges(device, rdma_start_port(device));
+
+	seq_printf(seq, "optimistic_elements %u of %u\n", sges, NFR_READER_SGES);
+	seq_printf(seq, "optimistic_read %lu of %u\n",
+		   nfr_mem_device_joins(device) && sges ? NFR_EXTENT_MAX : sges * PAGE_SIZE,
+		   NFR_EXTENT_MAX);
+}
+
 static int nfr_client_reader_fit(struct nfr_branch *branch)
 {
 	struct nfr_conn *conn = &branch->conn;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	struct nfr_profile *profile = &conn->profile;
 
-	/* an RDMA Read would need a registration of the memory that it writes to */
-	if (rdma_protocol_iwarp(conn->device, conn->id->port_num))
+	profile->send_sges = nfr_client_reader_sges(conn->device, conn->id->port_num);
+	if (!profile->send_sges)
 		return nfr_conn_unfit(conn, "optimistic reads do not work on iWARP");
 	profile->receives = NFR_NOTICES + 2 * NFR_BATCH;
 	profile->sends = NFR_READER_SENDS;
-	profile->send_sges = min3((u32)attrs->max_send_sge,
-				  (u32)attrs->max_sge_rd ?: NFR_READER_SGES, NFR_READER_SGES);
 	profile->recv_sges = 1;
 	profile->reads_issued = min_t(int, attrs->max_qp_init_rd_atom, U8_MAX);
 	profile->polled_sends = true;
@@ -373,8 +394,7 @@ static void nfr_client_reader_ended(struct nfr_branch *branch)
 
 	trace_nfsrdma_lane_end(&branch->conn, 0);
 	while ((read = nfr_client_reader_unfinished(reader))) {
-		nfr_mem_scatter_unmap(branch->conn.device, read->sges, read->nsges,
-				      DMA_FROM_DEVICE);
+		nfr_mem_scatter_unmap(branch->conn.device, &read->scatter);
 		/* removes it from the list */
 		nfr_client_loan_lose(&read->loan);
 	}
@@ -489,7 +509,7 @@ static void nfr_client_optimistic_done(struct ib_cq *cq, struct ib_wc *wc)
 	struct nfr_conn *conn = &read->reader->branch.conn;
 	bool failed = wc->status != IB_WC_SUCCESS, polled;
 
-	nfr_mem_scatter_unmap(conn->device, read->sges, read->nsges, DMA_FROM_DEVICE);
+	nfr_mem_scatter_unmap(conn->device, &read->scatter);
 	trace_nfsrdma_optimistic(conn, &read->loan.req->rqst, read->handle, read->count,
 				 wc->status);
 	if (failed && nfr_client_reader_is_refusal(wc->status))
@@ -528,11 +548,10 @@ static int nfr_client_optimistic_post(struct nfr_rdma_read *read, const struct n
 	};
 	int rc;
 
-	rc = nfr_mem_scatter_map(conn->device, conn->pd->local_dma_lkey, &span, target->length,
-				 DMA_FROM_DEVICE, read->sges, conn->profile.send_sges);
+	rc = nfr_mem_scatter_map(&read->scatter, conn->pd, &span, target->length, DMA_FROM_DEVICE,
+				 read->sges, conn->profile.send_sges, NFR_GFP_RETRIED);
 	if (rc < 0)
 		return rc;
-	read->nsges = rc;
 	wr.wr.num_sge = rc;
 	read->cqe.done = nfr_client_optimistic_done;
 	nfr_client_loan_post(&read->loan);
@@ -541,7 +560,7 @@ static int nfr_client_optimistic_post(struct nfr_rdma_read *read, const struct n
 	spin_unlock_bh(&conn->lock);
 	if (!rc)
 		return 0;
-	nfr_mem_scatter_unmap(conn->device, read->sges, read->nsges, DMA_FROM_DEVICE);
+	nfr_mem_scatter_unmap(conn->device, &read->scatter);
 	if (rc != -EAGAIN)
 		nfr_conn_break(conn, "posting an optimistic read failed");
 	return rc;
@@ -607,7 +626,7 @@ static bool nfr_client_reader_suits(const struct nfr_reader *reader, const struc
 		return false;
 	conn = &reader->branch.conn;
 	return PFN_UP(offset_in_page(rcv->page_base) + length) <= conn->profile.send_sges ||
-	       nfr_mem_scatter_count(conn->device, rcv->pages, rcv->page_base, length) <=
+	       nfr_mem_scatter_least(conn->device, rcv->pages, rcv->page_base, length) <=
 	       conn->profile.send_sges;
 }
 
@@ -711,6 +730,7 @@ const struct nfr_client_personality nfr_client_optimistic = {
 	.number		= NFR_OPTIMISTIC,
 	.ops		= &nfr_client_conn_ops,
 	.setup		= nfr_client_optimist_setup,
+	.limits		= nfr_client_optimistic_limits,
 	.marshal	= nfr_client_optimistic_marshal,
 	.receive	= nfr_client_receive,
 	.send		= nfr_client_send,

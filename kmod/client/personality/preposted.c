@@ -23,6 +23,7 @@
 #include "connection/cm.h"
 #include "connection/queues.h"
 #include "connection/state.h"
+#include "gfp.h"
 #include "observe/trace.h"
 #include "params.h"
 #include "personality/preposted.h"
@@ -46,6 +47,7 @@ struct nfr_lane;
  * @head: length of the first entry, the head of the Reply; 0 after the first receive
  * @data: room for data, in bytes
  * @length: length of the received message
+ * @scatter: mapping of the data
  */
 struct nfr_lane_recv {
 	struct ib_cqe cqe;
@@ -54,6 +56,7 @@ struct nfr_lane_recv {
 	u32 head;
 	u32 data;
 	u32 length;
+	struct nfr_scatter scatter;
 };
 
 /**
@@ -108,11 +111,11 @@ static struct nfr_lanes *nfr_client_lanes_of(struct nfr_branches *of)
 /* Unmap the receives of a lane, which are complete, flushed or not posted. */
 static void nfr_client_lane_unmap(struct nfr_lane *lane)
 {
-	/* the first entry is the head, which stays mapped */
-	if (lane->nsges > 1)
-		nfr_mem_scatter_unmap(lane->branch.conn.device, lane->sges + 1, lane->nsges - 1,
-				      DMA_FROM_DEVICE);
-	lane->nsges = 0;
+	u32 i;
+
+	/* the head stays mapped */
+	for (i = 0; i < lane->nrecvs; i++)
+		nfr_mem_scatter_unmap(lane->branch.conn.device, &lane->recvs[i].scatter);
 }
 
 /* --- receiving --- */
@@ -279,10 +282,10 @@ static int nfr_client_lane_add(struct nfr_lane *lane, struct nfr_span *span, u32
 	u32 first = head ? 0 : lane->nsges;
 	int count;
 
-	count = nfr_mem_scatter_map(conn->device, conn->pd->local_dma_lkey, span, data,
-				    DMA_FROM_DEVICE, lane->sges + lane->nsges,
+	count = nfr_mem_scatter_map(&recv->scatter, conn->pd, span, data, DMA_FROM_DEVICE,
+				    lane->sges + lane->nsges,
 				    min(NFR_LANE_ENTRIES - lane->nsges,
-					conn->profile.recv_sges - !!head));
+					conn->profile.recv_sges - !!head), NFR_GFP_RETRIED);
 	if (count < 0)
 		return count;
 	if (!recv->lane)
@@ -320,6 +323,8 @@ static int nfr_client_lane_prepare(struct nfr_lane *lane, const struct xdr_buf *
 		.lkey = lane->branch.conn.pd->local_dma_lkey,
 	};
 	lane->nsges = 1;
+	ib_dma_sync_single_for_device(lane->branch.conn.device, lane->branch.addr, head,
+				      DMA_FROM_DEVICE);
 	while (span.page_len && !rc) {
 		data = min(span.page_len, room);
 		rc = nfr_client_lane_add(lane, &span, head, data);
@@ -343,16 +348,22 @@ static void nfr_client_lane_init(struct nfr_branch *branch)
 static int nfr_client_lane_fit(struct nfr_branch *branch)
 {
 	struct nfr_conn *conn = &branch->conn;
-	u32 sges = min_t(u32, conn->device->attrs.max_recv_sge, NFR_LANE_SGES);
 
-	if (sges <= NFR_LANE_SPARE_SGES)
+	branch->units = nfr_lane_units(conn->device->attrs.max_recv_sge);
+	if (!branch->units)
 		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
-	branch->units = min((sges - NFR_LANE_SPARE_SGES) * NFR_UNITS_PER_PAGE, NFR_LANE_UNITS_MAX);
 	conn->profile.sends = NFR_LANE_SENDS;
 	conn->profile.send_sges = 1;
-	conn->profile.recv_sges = sges;
+	conn->profile.recv_sges = nfr_lane_sges(conn->device->attrs.max_recv_sge);
 	conn->profile.private.capabilities |= FIELD_PREP(NFR_LANE_UNITS, branch->units);
 	return 0;
+}
+
+/* See nfr_client_personality.limits. */
+static void nfr_client_lanes_limits(struct seq_file *seq, const struct ib_device *device)
+{
+	seq_printf(seq, "lane_read %u of %u\n", nfr_lane_bytes(device->attrs.max_recv_sge),
+		   NFR_LANE_BYTES);
 }
 
 /* The server states the amount of data per message. */
@@ -615,6 +626,7 @@ const struct nfr_client_personality nfr_client_preposted = {
 	.number		= NFR_PRE_POSTED,
 	.ops		= &nfr_client_conn_ops,
 	.setup		= nfr_client_lanes_setup,
+	.limits		= nfr_client_lanes_limits,
 	.marshal	= nfr_client_lane_marshal,
 	.receive	= nfr_client_receive,
 	.send		= nfr_client_send,

@@ -91,6 +91,12 @@ static void nfr_svc_optimistic_totals(struct seq_file *seq)
 		   nfr_params_optimistic_pages());
 }
 
+/* See nfr_svc_personality.limits. */
+static void nfr_svc_optimistic_limits(struct seq_file *seq, struct ib_device *device)
+{
+	seq_printf(seq, "grants %s\n", nfr_mem_device_grants(device));
+}
+
 const struct nfr_svc_personality nfr_svc_optimistic = {
 	.number		= NFR_OPTIMISTIC,
 	.invalidates	= true,
@@ -100,6 +106,7 @@ const struct nfr_svc_personality nfr_svc_optimistic = {
 	.start		= nfr_svc_optimistic_start,
 	.stop		= nfr_svc_grants_stop,
 	.totals		= nfr_svc_optimistic_totals,
+	.limits		= nfr_svc_optimistic_limits,
 	.receive	= nfr_svc_version1_receive,
 	.threadless	= nfr_svc_threadless_read,
 	.inspect	= nfr_svc_threadless_inspect,

@@ -244,20 +244,20 @@ static int nfr_svc_lane_agree(struct nfr_svc *lane, const struct rdma_conn_param
 static int nfr_svc_lane_fit(struct nfr_svc *lane)
 {
 	struct nfr_conn *conn = lane->conn;
-	u32 sges = min_t(u32, conn->device->attrs.max_send_sge, NFR_LANE_SGES);
-	u32 units = FIELD_GET(NFR_LANE_UNITS, conn->peer.capabilities);
+	u32 units = min_t(u32, nfr_lane_units(conn->device->attrs.max_send_sge),
+			  FIELD_GET(NFR_LANE_UNITS, conn->peer.capabilities));
 	int rc;
 
-	if (sges <= NFR_LANE_SPARE_SGES || !units)
+	if (!units)
 		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
 	rc = nfr_conn_fit_queue(conn, NFR_LANE_MESSAGES);
 	if (rc)
 		return rc;
-	*nfr_svc_lane_units(lane) = min(units, (sges - NFR_LANE_SPARE_SGES) * NFR_UNITS_PER_PAGE);
+	*nfr_svc_lane_units(lane) = units;
 	lane->grant = 1;
 	conn->profile.receives = NFR_BATCH;
 	conn->profile.sends = NFR_SVC_LANE_SENDS;
-	conn->profile.send_sges = sges;
+	conn->profile.send_sges = nfr_lane_sges(conn->device->attrs.max_send_sge);
 	conn->profile.recv_sges = 1;
 	conn->profile.private = (struct nfr_private) {
 		.extended = true, .token = conn->peer.token,
@@ -265,6 +265,13 @@ static int nfr_svc_lane_fit(struct nfr_svc *lane)
 				FIELD_PREP(NFR_LANE_UNITS, *nfr_svc_lane_units(lane)),
 	};
 	return 0;
+}
+
+/* See nfr_svc_personality.limits. */
+static void nfr_svc_lane_limits(struct seq_file *seq, struct ib_device *device)
+{
+	seq_printf(seq, "lane_reply %u of %u\n", nfr_lane_bytes(device->attrs.max_send_sge),
+		   NFR_LANE_BYTES);
 }
 
 static const struct nfr_svc_personality nfr_svc_lane = {
@@ -289,5 +296,6 @@ const struct nfr_svc_personality nfr_svc_preposted = {
 	.number		= NFR_PRE_POSTED,
 	.invalidates	= true,
 	.branch		= &nfr_svc_lane,
+	.limits		= nfr_svc_lane_limits,
 	NFR_SVC_VERSION1,
 };

@@ -927,6 +927,25 @@ _OURS = (
         doubt="the driver may have ended the connection by itself",
     ),
     KnownMessage(
+        "device failed",
+        "error",
+        rf"nfsrdma: device {DEVICE} reports a fatal error: \d+ connections end",
+        "The device or its firmware has stopped. Its connections have ended; clients connect again"
+        " when the device works, or by another one.",
+        "nfsrdma link show",
+        "kmod/connection/device.c of this project",
+    ),
+    KnownMessage(
+        "port changed",
+        "warning",
+        rf"nfsrdma: device {DEVICE}: port \d+ is \w{{2,4}}; \d+ connections use it",
+        "A port went down or came up again. Connections wait for some seconds, and break if what"
+        " they sent is not answered by then.",
+        "nfsrdma link show",
+        "kmod/connection/device.c of this project",
+        doubt="the port may work by now",
+    ),
+    KnownMessage(
         "callbacks left over",
         "warning",
         r"nfsrdma: \d+ callbacks outlived their session",

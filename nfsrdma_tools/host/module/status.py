@@ -15,6 +15,7 @@ from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import install as module_install
 from nfsrdma_tools.host.module import server_debugfs
+from nfsrdma_tools.host.module.devices import Device, devices
 from nfsrdma_tools.host.module.install import Registered
 from nfsrdma_tools.host.module.parameters import Parameter, known
 from nfsrdma_tools.host.module.server_debugfs import ServerTransport
@@ -64,6 +65,9 @@ class Status:
     """The version that `module install` installed; "" if none."""
     transports: tuple[ClientTransport, ...] = ()
     """The client transports of our module; () for users other than root."""
+    devices: tuple[Device, ...] = ()
+    """RDMA devices and their limits for our module, if it is loaded; () for users other than
+    root."""
 
     @property
     def too_old(self) -> bool:
@@ -104,6 +108,7 @@ def status() -> Status:
         registered=None if registered is None else tuple(registered),
         installed=here.version if here else "",
         transports=tuple(client_transports()),
+        devices=tuple(devices()),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from lab.optimistic.killed import kill_one, list_on
 
+from nfsrdma_tools.host.module.devices import devices
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.machine import IDLE_FUNCTION
 from testbed import kernel_modules
@@ -15,7 +16,7 @@ from testbed.killed_tasks import killed
 from testbed.labs import OURS, THEIRS, cards_lab, choose, counts_listeners, serve
 from testbed.module_data import WAYS, around, carried
 from testbed.node import modelled
-from testbed.node.grants import BLOCK, EXPORT, Reader, made, mounted_export, seeded
+from testbed.node.grants import BLOCK, EXPORT, Reader, made, mounted_export, scattered, seeded
 from testbed.node.mounts import HERE, SERVER, counters, mounted
 from testbed.node.programs import call, until
 from testbed.remote import on
@@ -218,6 +219,47 @@ def test_a_device_that_reads_copies_gets_no_references(ours: Lab) -> None:
         ours.config.dma != "swiotlb",
         ours.config.dma == "swiotlb",
     )
+
+
+@on("client")
+def limits() -> dict[str, tuple[str, ...]]:
+    """What the module says of each card."""
+    return {device.name: device.limits for device in devices()}
+
+
+def test_the_limits_of_a_device_follow_from_the_form(ours: Lab) -> None:
+    """With bounce buffers, it grants nothing; without an IOMMU, elements are pages."""
+    assert limits(ours).keys() == modelled.CARDS.keys()
+    for found in limits(ours).values():
+        names = {text.split(":")[0] for text in found}
+        assert ("optimistic reads" in names) == (ours.config.dma != "iommu")
+        assert ("grants nothing to clients (optimistic)" in names) == (ours.config.dma == "swiotlb")
+
+
+# --- merging ---
+
+
+@on("client")
+def is_read_at_once(pages: int) -> bool:
+    """Whether a READ into pages that lie apart is optimistic, once its extent is granted."""
+    data, size = made(EXPORT / "merged", 6), pages * BLOCK
+    with mounted_export(), Reader("merged", room=scattered(pages)) as reader:
+        reader.granted()
+        before = counters()["optimistic_reads"]
+        assert reader.read(0, size) == data[:size]
+        return counters()["optimistic_reads"] > before
+
+
+@pytest.mark.parametrize("cards", UNBOUNCED, indirect=True)
+def test_an_iommu_makes_one_element_of_pages_that_lie_apart(ours: Lab) -> None:
+    """The card takes 32 elements at most: only an IOMMU makes fewer of 128 pages."""
+    counts_listeners(ours.config.kernel)
+    choose(ours, "optimistic")
+    try:
+        assert is_read_at_once(ours, 128) == (ours.config.dma == "iommu")
+    finally:
+        choose(ours, "read-write")
+    nothing_faulted(ours)
 
 
 # --- removal ---

@@ -18,7 +18,7 @@ from lab.optimistic.exports import SLOW, make_huge, nfsd_waits, slow_disk
 
 from nfsrdma_tools.lab.lab import Lab
 from testbed.labs import OURS, cards_lab, choose, counts_listeners, serve
-from testbed.node import mounts
+from testbed.node import modelled, mounts
 from testbed.node.files import drop_from_cache
 from testbed.node.grants import (
     BLOCK,
@@ -32,7 +32,8 @@ from testbed.node.grants import (
     totals,
 )
 from testbed.node.memory import meminfo
-from testbed.node.mounts import counters, drop_caches, parameters
+from testbed.node.modelled import LIMIT
+from testbed.node.mounts import connections, counters, drop_caches, mounted, parameters
 from testbed.node.programs import call, until
 from testbed.peers import long_reply_client
 from testbed.peers.calls import GOOD_PRIVATE
@@ -275,6 +276,76 @@ def test_reads_pause_when_refusals_end_connections(cards: Lab, cached: str) -> N
     """Whatever the driver says of the state of a queue pair."""
     prepare(cards, "optimistic")
     check_refusals(cards, cached, 3)
+
+
+# --- events of a card ---
+
+
+@contextmanager
+def reported(card: str) -> Iterator[list[str]]:
+    """What the module says about a card in the kernel's log, complete after the block."""
+    prefix, lines = f"nfsrdma: device {card}", list[str]()
+
+    def found() -> list[str]:
+        return [line.split(prefix, 1)[1] for line in call("dmesg").splitlines() if prefix in line]
+
+    before = len(found())
+    yield lines
+    lines.extend(found()[before:])
+
+
+@on("client", timeout=900)
+def check_fatal(way: str, card: str) -> list[str]:
+    """A card under load reports a fatal error, and works again later; the mount recovers."""
+    # the load's last file is complete: no connection that is made later fails
+    with mounted("vers=3,timeo=50"), modelled.load(), reported(card) as lines:
+        if way == "gone":
+            modelled.fail(way)
+        else:
+            order(card, dead=1)
+            order(card, dead=2)
+            # the memory of the connections has returned, and so have the connections themselves
+            until("the ends of the connections", lambda: not totals()["connections"], LIMIT)
+            order(card, dead=0)
+    return lines
+
+
+WAYS_TO_FAIL = (("gone", "card0"), ("dead", "card0"), ("dead", "card1"))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("way", "card"), WAYS_TO_FAIL)
+def test_connections_end_when_their_card_reports_a_fatal_error(
+    cards: Lab, way: str, card: str
+) -> None:
+    prepare(cards, "read-write")
+    lines = check_fatal(cards, way, card)
+    fatal = [line for line in lines if "fatal" in line]
+    assert len(fatal) == 1, lines
+    assert re.fullmatch(r" reports a fatal error: [1-9]\d* connections end", fatal[0])
+
+
+@on("client", timeout=900)
+def check_link() -> tuple[list[str], str]:
+    """The link of a card goes down and up again; its connections wait."""
+    made(EXPORT / "link", 7)
+    with mounted_export(), Reader("link") as reader, reported("card0") as lines:
+        data = reader.read()
+        order("card0", link_down=1)
+        until("down", lambda: not modelled.is_active("card0"))
+        order("card0", link_down=0)
+        until("up", lambda: modelled.is_active("card0"))
+        assert reader.read() == data
+        (connection,) = connections()
+    return lines, connection["disconnects"]
+
+
+@pytest.mark.nightly
+def test_connections_survive_a_link_that_comes_back(cards: Lab) -> None:
+    prepare(cards, "read-write")
+    lines, disconnects = check_link(cards)
+    assert disconnects == "0"
+    assert [line.split(";")[0] for line in lines] == [": port 1 is down", ": port 1 is up"]
 
 
 # --- memory that is contiguous ---

@@ -111,6 +111,7 @@ PARTS = {
         *(r"#define NFR_LANE_UNITS\t.*?$", r"#define NFR_LANE_UNITS_MAX\t.*?$"),
         *(r"#define NFR_LANE_MESSAGES\t.*?$", r"#define NFR_LANE_SGES\t.*?$"),
         r"#define NFR_LANE_SPARE_SGES\t.*?$",
+        *(rf"static inline u32 nfr_lane_{name}\(.*?^\}}$" for name in ("sges", "units")),
     ),
     "personality/optimistic.h": (
         *(r"#define NFR_EXTENT_ORDER\t.*?$", r"#define NFR_EXTENT_ORDER_MAX\t.*?$"),
