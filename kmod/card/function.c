@@ -69,11 +69,7 @@ static int card_function_enable(struct pci_dev *pdev)
 	int rc = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(64));
 
 	/* the card's copies are the processor's: the function itself reads and writes nothing */
-	if (!rc)
-		rc = pci_enable_device(pdev);
-	if (rc)
-		return rc;
-	return 0;
+	return rc ?: pci_enable_device(pdev);
 }
 
 static int card_function_probe(struct pci_dev *pdev, const struct pci_device_id *id)

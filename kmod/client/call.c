@@ -74,11 +74,11 @@ static __always_inline u32 nfr_client_chunk_bytes(const struct nfr_conn *conn,
 {
 	struct nfr_span span = way == NFR_LONG ? nfr_client_span_of_all(buf) :
 						 nfr_client_span_of_pages(buf);
-	u32 room = nfr_client_link_of(conn)->pool.room;
+	const struct nfr_pool *pool = &nfr_client_link_of(conn)->pool;
 
 	if (way == NFR_INLINE)
 		return 0;
-	return 8 + nfr_mem_span_regions(&span, room) * sizeof(struct nfr_segment);
+	return 8 + nfr_mem_pool_regions(pool, &span) * sizeof(struct nfr_segment);
 }
 
 /* Maximum size of a Read chunk in the header, in bytes */
@@ -86,9 +86,9 @@ static __always_inline u32 nfr_client_read_bytes(const struct nfr_conn *conn,
 						 const struct xdr_buf *buf)
 {
 	struct nfr_span span = nfr_client_span_of_pages(buf);
-	u32 room = nfr_client_link_of(conn)->pool.room;
+	const struct nfr_pool *pool = &nfr_client_link_of(conn)->pool;
 
-	return nfr_mem_span_regions(&span, room) * (8 + sizeof(struct nfr_segment));
+	return nfr_mem_pool_regions(pool, &span) * (8 + sizeof(struct nfr_segment));
 }
 
 /* @fixed is the size of the header without Read chunks */

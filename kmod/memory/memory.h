@@ -126,6 +126,7 @@ struct nfr_cache {
  * @depth: pages per MR
  * @room: scatterlist entries per MR, each of one page or more
  * @max_entry: bytes per scatterlist entry, whole pages
+ * @cuts: MRs that a span may need in addition, see nfr_mem_map()
  * @next: address of the next use of an MR
  * @total: number of MRs allocated
  * @recycled: number of MRs whose work requests failed
@@ -142,6 +143,7 @@ struct nfr_pool {
 	u32 depth;
 	u32 room;
 	u32 max_entry;
+	u32 cuts;
 	atomic64_t next;
 	u32 total;
 	u64 recycled;
@@ -185,6 +187,7 @@ struct nfr_scatter {
 void nfr_mem_pool_init(struct nfr_pool *pool);
 u32 nfr_mem_device_depth(const struct ib_device *device, u32 wanted);
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted);
+u32 nfr_mem_pool_regions(const struct nfr_pool *pool, const struct nfr_span *span);
 u32 nfr_mem_pool_chain(const struct nfr_pool *pool);
 int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count);
 struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool);

@@ -240,15 +240,19 @@ out_free:
 	return NULL;
 }
 
-/* Fill the scatterlist from @span, as far as the MR reaches. Returns the number of bytes. */
-static u32 nfr_mem_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool)
+/*
+ * Fill the scatterlist from @span, with @limit bytes at most, as far as the MR reaches. Returns
+ * the number of bytes.
+ */
+static u32 nfr_mem_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool,
+			   u32 limit)
 {
 	u32 length = nfr_mem_span_length(span);
 	struct nfr_piece piece = { };
 	u64 most;
 
 	nfr_mem_span_peek(span, &piece);
-	most = (u64)pool->depth * PAGE_SIZE - piece.offset;
+	most = min((u64)pool->depth * PAGE_SIZE - piece.offset, limit);
 	mr->entries = nfr_mem_span_list(span, min_t(u64, length, most), pool->max_entry, false,
 					mr->sgl, pool->room);
 	return length - nfr_mem_span_length(span);
@@ -281,21 +285,23 @@ static void nfr_mem_mr_place(struct nfr_mr *mr)
 }
 
 /*
- * Map a filled MR under a new key, at a new address. Returns 0, or -ENOBUFS if the caller may
- * retry later.
+ * Map a filled MR under a new key, at a new address. Returns 0, -ENOBUFS if the caller may retry
+ * later, or -EAGAIN if the MR can cover the first @limit bytes only.
  */
-static int nfr_mem_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
+static int nfr_mem_mr_map(struct nfr_mr *mr, enum dma_data_direction direction, u32 *limit)
 {
-	int mapped;
+	int mapped, taken;
 
 	mr->direction = direction;
 	mapped = ib_dma_map_sg(mr->pool->device, mr->sgl, mr->entries, direction);
 	if (!mapped)
 		return -ENOBUFS;
-	if (ib_map_mr_sg(mr->mr, mr->sgl, mapped, NULL, PAGE_SIZE) != mapped) {
+	taken = ib_map_mr_sg(mr->mr, mr->sgl, mapped, NULL, PAGE_SIZE);
+	if (taken != mapped) {
 		trace_nfsrdma_mr_unmap(mr);
 		nfr_mem_unmap(mr);
-		return -ENOBUFS;
+		*limit = taken > 0 ? mr->mr->length : 0;
+		return *limit && *limit < mr->offered ? -EAGAIN : -ENOBUFS;
 	}
 	nfr_mem_mr_place(mr);
 	ib_update_fast_reg_key(mr->mr, (mr->mr->rkey & 0xff) + 1);
@@ -311,12 +317,23 @@ static int nfr_mem_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
  * @span: memory; consumed as far as the MR reaches
  * @direction: DMA_TO_DEVICE if the peer reads, DMA_FROM_DEVICE if it writes
  *
+ * The addresses of an MR have no gaps. Bounce buffers do not keep the offset of memory in its
+ * page, so a partial page at the start or the end of the memory may need an MR of its own.
+ *
  * Return: 0, or -ENOBUFS if the caller may retry later.
  */
 int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction)
 {
-	mr->offered = nfr_mem_mr_fill(mr, span, mr->pool);
-	return nfr_mem_mr_map(mr, direction);
+	const struct nfr_span start = *span;
+	u32 limit = U32_MAX;
+	int rc;
+
+	do {
+		*span = start;
+		mr->offered = nfr_mem_mr_fill(mr, span, mr->pool, limit);
+		rc = nfr_mem_mr_map(mr, direction, &limit);
+	} while (rc == -EAGAIN);
+	return rc;
 }
 
 /* --- the pool --- */
@@ -363,6 +380,19 @@ void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wante
 	pool->depth = nfr_mem_device_depth(device, wanted);
 	pool->room = min(pool->depth, NFR_USEFUL_ROOM);
 	pool->max_entry = nfr_mem_entry_max(device);
+	pool->cuts = ib_uses_virt_dma(device) ? 0 : 2;
+}
+
+/**
+ * nfr_mem_pool_regions - compute an upper bound for the MRs that a span needs
+ * @pool: pool after nfr_mem_pool_fit()
+ * @span: span; not consumed
+ *
+ * Return: number of MRs.
+ */
+u32 nfr_mem_pool_regions(const struct nfr_pool *pool, const struct nfr_span *span)
+{
+	return nfr_mem_span_regions(span, pool->room) + pool->cuts;
 }
 
 /**
@@ -377,7 +407,7 @@ void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wante
  */
 u32 nfr_mem_pool_chain(const struct nfr_pool *pool)
 {
-	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, pool->room) + 2;
+	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, pool->room) + 2 + pool->cuts;
 
 	return 2 * 2 * regions + 1;
 }

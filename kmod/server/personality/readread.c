@@ -117,7 +117,7 @@ static void nfr_svc_readread_learn(struct nfr_svc_exposures *exposures, u32 page
 static bool nfr_svc_readread_fits(const struct nfr_svc *svc, const struct nfr_span *span,
 				  u32 length)
 {
-	u32 segs = nfr_mem_span_regions(span, svc->pool->room);
+	u32 segs = nfr_mem_pool_regions(svc->pool, span);
 
 	return (u64)NFR_WIRE_2003_MIN + segs * (8 + NFR_WIRE_SEGMENT) + length <=
 	       svc->conn->send_size;
