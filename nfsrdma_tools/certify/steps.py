@@ -158,10 +158,8 @@ class Certification:
         major = self.plan.vers[0]
         for other in mounts():
             if other.vers.startswith(major) and other.options.get("addr") in addresses:
-                message = (
-                    f"{other.directory} is mounted from {self.plan.server} by NFSv{major}, whose "
-                )
-                message += "mounts of one server share their connections"
+                message = f"{other.directory} shares the connections of NFSv{major} to "
+                message += f"{self.plan.server}: mounts of one server do"
                 another = "4.2" if major == "3" else "3"
                 raise UserError(message, f"unmount it, or use --vers {another}")
 

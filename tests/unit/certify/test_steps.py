@@ -605,13 +605,13 @@ def test_a_mount_that_would_share_its_connections_is_refused(
         {"addr": "127.0.0.1"},
     )  # fmt: skip
     monkeypatch.setattr(steps, "mounts", lambda: [other])
-    with pytest.raises(UserError, match=r"/mnt is mounted from 127\.0\.0\.1 by NFSv4.*--vers 3"):
+    with pytest.raises(UserError, match=r"/mnt shares .* of NFSv4 to 127\.0\.0\.1.*--vers 3"):
         list(certification(store, host).run())
     done = certification(store, host)
     done.plan = replace(done.plan, vers="3")
     done._require_own_connections()
     monkeypatch.setattr(steps, "mounts", lambda: [other._replace(vers="3")])
-    with pytest.raises(UserError, match=r"/mnt is mounted .* by NFSv3.*--vers 4\.2"):
+    with pytest.raises(UserError, match=r"/mnt shares .* of NFSv3 .*--vers 4\.2"):
         done._require_own_connections()
 
 
