@@ -409,7 +409,8 @@ def test_messages_since_the_start_count(
     store: Store, host: Host, logged: list[str], status: str
 ) -> None:
     done = certification(store, host)
-    done._log, host.log = ["boot", BLOCKED], logged
+    host.log = ["boot", BLOCKED, ""]
+    done._log, host.log = steps._kernel_messages(), logged
     done._changes = Journal(Path(os.devnull))
     assert done._outcome(("log", ""))[0] == status
 
