@@ -431,8 +431,14 @@ def keeping_exports(verb: str) -> Iterator[None]:
 
 
 def _raise_for(failures: list[str]) -> None:
-    if failures:
-        raise UserError("; ".join(failures), "undo it by hand")
+    if not failures:
+        return
+    error = UserError("; ".join(failures), "undo it by hand")
+    if isinstance(sys.exception(), (KeyboardInterrupt, GeneratorExit)):
+        # an error in its place would be one of the block, and the caller would go on
+        print(f"nfsrdma: {error}", file=sys.stderr)
+        return
+    raise error
 
 
 def recover() -> list[str]:

@@ -361,7 +361,7 @@ def tested_hardware() -> str:
         "about hardware. A step that nobody ran is *unknown*, and so is one that could not run."
     )
     head = (
-        *("card", "driver", "firmware", "kernel", "link"),
+        *("card", "driver", "firmware", "kernel", "link", "limits"),
         *("passed", "failed", "unknown", "nfsrdma, date"),
     )
     return "\n\n".join(("# Tested hardware", text, _table(head, rows_of(certificates))))

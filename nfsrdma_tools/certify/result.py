@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of each step, and the row of a certification for the page of tested hardware."""
+"""The certificate: a row about hardware and software, and the result of each step."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.doctor import bundle as bundles
-from nfsrdma_tools.doctor.anonymize import anonymized
-from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import rdma_routes
 from nfsrdma_tools.host.machine import Machine
@@ -31,9 +29,7 @@ __all__ = [
     "Result",
     "Row",
     "StepName",
-    "bundle_of",
     "link_of",
-    "names",
     "row_of",
     "table",
 ]
@@ -51,11 +47,8 @@ _MODULE = (*(("data", name) for name in PERSONALITIES), ("counts", "nfsrdma"))
 _LAST, _PULL = (("log", ""),), (("pull", "rdma"),)
 ALL: tuple[StepName, ...] = (*_FIRST, *_MODULE, *_LAST, *_PULL)
 _CARDS = {"rxe": "soft-RoCE", "siw": "soft-iWARP", "card": "modelled-card"}
-
-
-def names(module: bool, pull: bool) -> tuple[StepName, ...]:
-    """The steps of a certification in their order; ``module`` adds those of our module."""
-    return (*_FIRST, *_MODULE * module, *_LAST, *_PULL * pull)
+# RDMA netlink and sysfs have none of these; no interface has the length of a list of pages
+_LIMIT = re.compile(r"(?m)^\s*(max_qp_wr|max_sge|max_sge_rd|max_qp_rd_atom):\s*(\d{1,10})$")
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class Result:
     step: str
     over: str
     status: str
-    found: str
+    found: str = ""
     figures: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -77,36 +70,41 @@ class Result:
         """The step that it is of."""
         return self.step, self.over
 
-    @classmethod
-    def from_json(cls, text: str) -> Result:
-        """The result of ``asdict`` as JSON; UserError if it is none."""
-        try:
-            return typed(cls, json.loads(text))
-        except INVALID as error:
-            raise UserError(f"a stored result is invalid: {fault(error)}") from error
-
 
 @dataclass(frozen=True)
 class Row:
     """The hardware and software of a certification; "" or 0 stands for an unknown value."""
 
-    card: str
-    """Its numbers of vendor and device (PCI), or the name of a soft device."""
-    driver: str
-    firmware: str
     kernel: str
-    protocol: str
-    gbps: float
     nfsrdma: str
     date: str
+    card: str = ""
+    """Its numbers of vendor and device (PCI), or the name of a soft device."""
+    driver: str = ""
+    firmware: str = ""
+    protocol: str = ""
+    link_layer: str = ""
+    gbps: float = 0.0
+    limits: dict[str, int] = field(default_factory=dict)
+    """Of the device, by the names of ibv_query_device(3)."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A row and the results of its steps: the document that `nfsrdma certify` writes."""
+    """A row and the results of its steps: the document that `nfsrdma certify` writes.
+
+    ``module`` and ``pull`` are the optional steps that the user requested.
+    """
 
     row: Row
-    steps: tuple[Result, ...]
+    steps: tuple[Result, ...] = ()
+    module: bool = False
+    pull: bool = False
+
+    @property
+    def requested(self) -> tuple[StepName, ...]:
+        """The steps that the user requested, in their order."""
+        return (*_FIRST, *_MODULE * self.module, *_LAST, *_PULL * self.pull)
 
     def of_status(self, status: str) -> list[StepName]:
         """The steps of a status, in order; those that were not requested are unknown."""
@@ -119,74 +117,61 @@ class Certificate:
         found = {result.status for result in self.steps}
         return 1 if FAILED in found else 3 if UNKNOWN in found else 0
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data for JSON."""
-        return asdict(self)
-
     def without_texts(self) -> dict[str, Any]:
-        """The same without ``found``, which has names of this host."""
+        """As plain data for JSON, without ``found``, which has names of this host."""
         steps = [{k: v for k, v in asdict(each).items() if k != "found"} for each in self.steps]
         return {**asdict(self), "steps": steps}
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
-        """The certificate of a document of ``without_texts``; UserError if it is none."""
+        """The certificate of a document, also without texts; UserError if it is none."""
         try:
-            plain = json.loads(text)
-            steps = [{"found": "", **each} for each in plain["steps"]]
-            return typed(cls, {**plain, "steps": steps})
+            return typed(cls, json.loads(text))
         except INVALID as error:
             raise UserError(f"this is not a certificate: {fault(error)}") from error
 
 
-def bundle_of(certificate: Certificate, server: str) -> Bundle:
-    """An anonymized bundle of this host, with the certificate."""
-    made = bundles.collect(server)
-    made.files[CERTIFICATE] = json.dumps(certificate.without_texts()).encode()
-    return anonymized(made)
-
-
 def link_of(machine: Machine, target: str) -> Link | None:
-    """The active RDMA port that carries the route to the server; None if there is none."""
-    address = Target.parse(target).addresses()[0]
-    plain, _, zone = address.partition("%")
-    ports = rdma_routes.ports_of(machine, rdma_routes.route_to(machine, plain, zone)).ports
+    """The active RDMA port that carries the route to the server; None if none is known."""
+    try:
+        address, _, zone = Target.parse(target).addresses()[0].partition("%")
+        route = rdma_routes.route_to(machine, address, zone)
+        ports = rdma_routes.ports_of(machine, route).ports
+    except (UserError, OSError):
+        return None
     return next((port for port in ports if port.active), None)
 
 
-def row_of(machine: Machine, link: Link | None) -> Row:
-    """The row of a port; without one it has the kernel only."""
-    return Row(
-        card=_card(machine, link) if link else "",
-        driver=link.device.driver if link else "",
-        firmware=link.device.firmware if link else "",
-        kernel=machine.read("proc/sys/kernel/osrelease").strip(),
-        protocol=link.device.protocol if link else "",
-        gbps=_gbps(machine, link) if link else 0.0,
-        nfsrdma=__version__,
-        date=time.strftime("%Y-%m-%d"),
+def row_of(machine: Machine, target: str) -> Row:
+    """The row of the port that carries the route to a server; without one, of the kernel only."""
+    kernel = machine.read("proc/sys/kernel/osrelease").strip()
+    row = Row(kernel, __version__, time.strftime("%Y-%m-%d"))
+    if not (link := link_of(machine, target)):
+        return row
+    device = link.device
+    sysfs = f"sys/class/infiniband/{device.name}"
+    ids = [machine.text(f"{sysfs}/device/{name}").strip()[2:] for name in ("vendor", "device")]
+    # "100 Gb/sec (4X EDR)"
+    rate = re.match(r"\d{1,6}(\.\d{1,6})?", machine.text(f"{sysfs}/ports/{link.port}/rate"))
+    return replace(
+        row,
+        card=_CARDS[device.driver] if device.driver in SOFT_KINDS else ":".join(ids) * all(ids),
+        driver=device.driver,
+        firmware=device.firmware,
+        protocol=device.protocol,
+        link_layer=machine.text(f"{sysfs}/ports/{link.port}/link_layer").strip(),
+        gbps=float(rate[0]) if rate else 0.0,
+        limits=_limits(machine, device.name),
     )
 
 
-def _card(machine: Machine, link: Link) -> str:
-    if link.device.driver in SOFT_KINDS:
-        return _CARDS[link.device.driver]
-    ids = [_read(machine, link, f"device/{name}") for name in ("vendor", "device")]
-    return ":".join(word.removeprefix("0x") for word in ids) if all(ids) else ""
-
-
-def _gbps(machine: Machine, link: Link) -> float:
-    # "100 Gb/sec (4X EDR)"
-    word = _read(machine, link, f"ports/{link.port}/rate").partition(" ")[0]
-    return float(word) if word.replace(".", "", 1).isdigit() else 0.0
-
-
-def _read(machine: Machine, link: Link, name: str) -> str:
-    folder = rdma_routes.folder(machine, "infiniband", link.device.name)
+def _limits(machine: Machine, device: str) -> dict[str, int]:
     try:
-        return (folder / name).read_text().strip() if folder else ""
-    except OSError:
-        return ""
+        text = machine.run("ibv_devinfo", "-v", "-d", device, timeout=10).stdout
+    except UserError:
+        # it is not installed
+        return {}
+    return {name: int(number) for name, number in _LIMIT.findall(text)}
 
 
 def table(certificates: Iterable[Certificate]) -> Sequence[tuple[str, ...]]:
@@ -194,13 +179,15 @@ def table(certificates: Iterable[Certificate]) -> Sequence[tuple[str, ...]]:
     return [
         (
             *(text or UNKNOWN for text in (row.card, row.driver, row.firmware, row.kernel)),
-            f"{row.protocol or UNKNOWN}, {f'{row.gbps:g} Gb/s' if row.gbps else UNKNOWN}",
+            ", ".join((row.protocol or UNKNOWN, row.link_layer or UNKNOWN,
+                       f"{row.gbps:g} Gb/s" if row.gbps else UNKNOWN)),
+            ", ".join(f"{name} {number}" for name, number in row.limits.items()) or UNKNOWN,
             *(_listed(each.of_status(status)) for status in (PASSED, FAILED, UNKNOWN)),
             f"{row.nfsrdma}, {row.date}",
         )
         for each in certificates
         for row in (each.row,)
-    ]
+    ]  # fmt: skip
 
 
 def _listed(steps: Sequence[StepName]) -> str:

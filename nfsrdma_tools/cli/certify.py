@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nfsrdma_tools.cli.options import Json, Verbose, argument, flag, option, vers_option
 from nfsrdma_tools.cli.output import print_json
-from nfsrdma_tools.cli.progress_bar import ProgressBar
 from nfsrdma_tools.errors import UsageError, UserError, printable
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.certify.result import Certificate, Result
-    from nfsrdma_tools.certify.steps import Began
-    from nfsrdma_tools.sweep.progress import Event
+    from nfsrdma_tools.certify.result import Certificate
 
 __all__ = ["certify"]
 
@@ -71,38 +69,37 @@ def certify(
     """
     import time
 
-    from nfsrdma_tools.certify.result import bundle_of, table
-    from nfsrdma_tools.cli.shared_commands import write_new
+    from nfsrdma_tools.certify.result import table
 
     path = bundle or Path(f"nfsrdma-certify-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
     try:
-        _check_new(path)
+        _require_new(path)
         if resume and (target or vers or module or pull or store):
             raise UsageError("--resume excludes a target, --vers, --module, --pull and --output")
-        certificate, server = _certified(
-            resume or _begun(target, vers, (module, pull), store or Path("certify.db")), as_json
-        )
-        write_new(path, bundle_of(certificate, server).archive())
+        kept = resume or _begun(target, vers, module, pull, store or Path("certify.db"))
+        certificate = _certified(kept, path, as_json)
     except UserError as error:
         # 1 means that a step failed
         error.status = UsageError.status
         raise
     if as_json:
-        print_json({**certificate.to_json(), "bundle": str(path)})
+        print_json({**asdict(certificate), "bundle": str(path)})
     else:
         print(f"{_summary(certificate)}\nbundle: {printable(str(path))} (anonymized)")
         print(printable(f"row: {' | '.join(table([certificate])[0])}"))
     raise typer.Exit(certificate.exit_status)
 
 
-def _check_new(path: Path) -> None:
-    if path.exists():
+def _require_new(path: Path) -> None:
+    # also if it is a link to nothing, which sqlite would follow
+    if os.path.lexists(path):
         raise UserError(f"{path} exists", "remove it, or name another file")
 
 
-def _begun(target: str | None, vers: str | None, choices: tuple[bool, bool], path: Path) -> Path:
+def _begun(target: str | None, vers: str | None, module: bool, pull: bool, path: Path) -> Path:
     """A new store with the plan of a certification."""
-    from nfsrdma_tools.certify.steps import Choices, begin, plan_for
+    from nfsrdma_tools.certify.steps import begin, plan_for
+    from nfsrdma_tools.cli.shared_commands import write_new
     from nfsrdma_tools.sweep.store import Store
 
     if not target:
@@ -110,88 +107,78 @@ def _begun(target: str | None, vers: str | None, choices: tuple[bool, bool], pat
     if os.geteuid() != 0:
         # before there is a store
         raise UserError("only root may mount", "run this as root")
-    _check_new(path)
     plan = plan_for(target, vers)
+    # an empty file is a new store; nobody else's link is in its place
+    write_new(path, b"")
     with Store(path) as store:
-        begin(plan, Choices(*choices), store)
+        begin(plan, store, module, pull)
     return path
 
 
-def _certified(path: Path, as_json: bool) -> tuple[Certificate, str]:
-    """Run the steps that a store lacks; returns the results, and the server's name."""
+def _certified(path: Path, bundle: Path, as_json: bool) -> Certificate:
+    """Run the steps that a store lacks, and write the bundle."""
+    import json
     import shlex
     from contextlib import closing, suppress
 
-    from nfsrdma_tools.certify.result import Result
+    from rich.console import Console
+
+    from nfsrdma_tools.certify.result import CERTIFICATE, Result
     from nfsrdma_tools.certify.steps import Certification
     from nfsrdma_tools.cli.module import build_with_progress
+    from nfsrdma_tools.cli.shared_commands import write_new
     from nfsrdma_tools.cli.sweep_lab import of_this_host
+    from nfsrdma_tools.doctor.anonymize import anonymized
+    from nfsrdma_tools.doctor.bundle import collect
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
+    console = Console(file=sys.stderr if as_json else sys.stdout)
+
+    def tell(text: str) -> None:
+        console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        # a request for the user's hand must not wait in a buffer
+        console.file.flush()
+
     if not path.is_file():
         raise UserError(f"no store {path} to resume", "begin: nfsrdma certify SERVER:/PATH")
-    with Store(path) as store, _View(sys.stderr if as_json else sys.stdout) as view:
+    again = f"next: nfsrdma certify --resume {shlex.quote(str(path))}"
+    status = console.status("")
+    with Store(path) as store:
         options = of_this_host(Options(probes=False))
-        certification = Certification(store, options, view.tell, view.trial)
-        if certification.choices.module:
-            view.tell(_MODULE)
+        certification = Certification(store, options, tell, status.update)
+        if certification.certificate.module:
+            tell(_MODULE)
             # its steps report an error
             with suppress(UserError):
                 build_with_progress()
         try:
-            with closing(certification.run()) as events:
+            with status, closing(certification.run()) as events:
                 for event in events:
-                    view.done(event) if isinstance(event, Result) else view.begin(event)
+                    if isinstance(event, Result):
+                        line = f"{event.status:8} {' '.join(event.name).strip():16} {event.found}"
+                        tell(f"{line} ({event.seconds:.0f} s)")
+                    else:
+                        status.update(" ".join(event))
+            made = collect(certification.plan.server)
+            results = certification.certificate.without_texts()
+            made.files[CERTIFICATE] = json.dumps(results).encode()
+            write_new(bundle, anonymized(made).archive())
         except KeyboardInterrupt:
-            view.tell(f"next: nfsrdma certify --resume {shlex.quote(str(path))}")
+            tell(again)
             raise typer.Exit(130) from None
-        return certification.certificate(), certification.server
-
-
-class _View(ProgressBar):
-    """A line per step, and a bar with the step that runs if ``out`` is a terminal."""
-
-    def __init__(self, out: TextIO) -> None:
-        from rich import console, progress
-
-        super().__init__(
-            progress.MofNCompleteColumn(),
-            progress.BarColumn(),
-            progress.TextColumn("{task.description}"),
-            hidden=not out.isatty(),
-            console=console.Console(file=out),
-        )
-
-    def begin(self, event: Began) -> None:
-        """Show the step that begins."""
-        name = " ".join(filter(None, event.name))
-        self._bar.update(self._task, completed=event.done, total=event.all, description=name)
-
-    def trial(self, event: Event) -> None:
-        """Show how many trials of the sweep are done."""
-        done = getattr(event, "done", None)
-        if done is not None:
-            self._bar.update(self._task, description=f"sweep: {done} trials")
-
-    def done(self, result: Result) -> None:
-        """Print the result of a step."""
-        name = " ".join(filter(None, result.name))
-        self.tell(f"{result.status:8} {name:16} {result.found} ({result.seconds:.0f} s)")
-
-    def tell(self, text: str) -> None:
-        """Print a line."""
-        self._say(text)
-        # a request for the user's hand must not wait in a buffer
-        self._bar.console.file.flush()
+        except (UserError, OSError) as error:
+            # after the last step, only the bundle is missing
+            if len(certification.certificate.steps) < len(certification.certificate.requested):
+                raise
+            raise UserError(f"no bundle: {error}", again) from error
+        return certification.certificate
 
 
 def _summary(certificate: Certificate) -> str:
-    from collections import Counter
-
     from nfsrdma_tools.certify.result import FAILED, PASSED, UNKNOWN
 
-    count = Counter(result.status for result in certificate.steps)
+    found = [result.status for result in certificate.steps]
     minutes = sum(result.seconds for result in certificate.steps) / 60
-    texts = (f"{count[status]} {status}" for status in (PASSED, FAILED, UNKNOWN))
+    texts = (f"{found.count(status)} {status}" for status in (PASSED, FAILED, UNKNOWN))
     return f"{', '.join(texts)} in {minutes:.0f} min"

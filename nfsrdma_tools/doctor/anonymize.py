@@ -1378,10 +1378,11 @@ _EXACT = {
     "card": r"[0-9a-f]{4}:[0-9a-f]{4}",
 }
 _CERTIFICATE = {
-    **dict.fromkeys(("row", "driver", "protocol", "gbps", "date", "nfsrdma"), ""),
+    **dict.fromkeys(("row", "driver", "protocol", "link_layer", "gbps", "date", "nfsrdma"), ""),
+    **dict.fromkeys(("limits", "max_qp_wr", "max_sge", "max_sge_rd", "max_qp_rd_atom"), ""),
     **{"card": "card", "firmware": "firmware", "kernel": "release"},
-    **dict.fromkeys(("steps", "step", "over", "status", "seconds", "figures"), ""),
-    **dict.fromkeys(CERTIFICATE_FIGURES, ""),
+    **dict.fromkeys(("module", "pull", "steps", "step", "over", "status", "seconds"), ""),
+    **dict.fromkeys(("figures", *CERTIFICATE_FIGURES), ""),
 }
 _DCB = {"prio_pfc": "", **{str(number): "" for number in range(8)}}
 

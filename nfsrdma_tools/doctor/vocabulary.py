@@ -278,7 +278,7 @@ _OURS = _words(
 """Parameters of module nfsrdma, and words of its debugfs."""
 CERTIFICATE_FIGURES = _words(
     """
-    bytes bytes_received error errors failed_trials files ok rdma_mb_per_s reads
+    bytes bytes_received error errors failed_trials files not_offered ok rdma_mb_per_s reads
     reconnects regions_invalidated regions_unmapped retransmissions tcp_mb_per_s trials unknown
     unsent warning warnings wrong_bytes wrong_files
     """

@@ -100,7 +100,7 @@ def is_same_grid(plan: Plan, other: Plan) -> bool:
 
 
 def _without_names(plan: Plan) -> Plan:
-    return replace(plan, uid="", directory="", seed=0, preset="", existing=None)
+    return replace(plan, uid="any", directory="", seed=0, preset="", existing=None)
 
 
 @dataclass(frozen=True, eq=False)

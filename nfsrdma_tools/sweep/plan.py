@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import shlex
 import uuid
 from collections.abc import Iterator, Mapping
@@ -455,6 +456,9 @@ def preset(name: str, target: str, **changes: Any) -> Plan:
 
 
 def _check_words(plan: Plan) -> None:
+    # names of files and folders have it
+    if not isinstance(plan.uid, str) or not re.fullmatch(r"[\w-]{1,64}", plan.uid, re.ASCII):
+        raise UsageError(f"uid: expected letters and digits, found {plan.uid!r:.80}")
     for name, allowed in _VALUES.items():
         value = getattr(plan, name)
         for word in value if isinstance(value, tuple) else (value,):

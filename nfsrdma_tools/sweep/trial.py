@@ -54,9 +54,11 @@ __all__ = [
     "NAMES",
     "Bench",
     "Load",
+    "NotOfferedError",
     "Rhythm",
     "TrialProbes",
     "mounted",
+    "mounted_if_offered",
     "ready",
     "release_server_pages",
     "request_for",
@@ -210,8 +212,8 @@ class Bench:
     load: Load = module_swap.ready
 
 
-class _NotOfferedError(Exception):
-    """The kernel or the server does not offer what the cell requests."""
+class NotOfferedError(UserError):
+    """The kernel or the server does not offer what is requested."""
 
 
 def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
@@ -225,7 +227,7 @@ def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
     try:
         with bench.changes.section():
             trial = _measured(bench, trial, check_data)
-    except _NotOfferedError as error:
+    except NotOfferedError as error:
         trial = replace(trial, status=NOT_OFFERED, reason=str(error))
     except (UserError, OSError) as error:
         trial = replace(trial, status=FAILED, reason=str(error))
@@ -278,7 +280,7 @@ def _set(bench: Bench, cell: Cell) -> dict[str, str]:
     try:
         return {str(knob): knob.set(value, bench.changes) for knob, value in tunables(bench, cell)}
     except MismatchError as error:
-        raise _NotOfferedError(str(error)) from error
+        raise NotOfferedError(str(error)) from error
 
 
 @contextlib.contextmanager
@@ -286,16 +288,8 @@ def _mounted(bench: Bench, cell: Cell) -> Iterator[Mount]:
     try:
         request = request_for(bench, cell.transport, cell)
     except UserError as error:
-        raise _NotOfferedError(str(error)) from error
-    with contextlib.ExitStack() as stack:
-        try:
-            nfs_mount = stack.enter_context(mounted(bench, request))
-        except MismatchError as error:
-            if error.what in ("rsize", "wsize", "nconnect", PERSONALITY):
-                raise _NotOfferedError(str(error)) from error
-            raise
-        except mounting.RejectedOptionError as error:
-            raise _NotOfferedError(str(error)) from error
+        raise NotOfferedError(str(error)) from error
+    with mounted_if_offered(bench, request) as nfs_mount:
         yield nfs_mount
 
 
@@ -432,6 +426,21 @@ def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
         yield nfs_mount
     finally:
         _take_off(nfs_mount, bench.changes)
+
+
+@contextlib.contextmanager
+def mounted_if_offered(bench: Bench, request: MountRequest) -> Iterator[Mount]:
+    """The same; NotOfferedError if an option or a value that is requested is not available."""
+    with contextlib.ExitStack() as stack:
+        try:
+            nfs_mount = stack.enter_context(mounted(bench, request))
+        except MismatchError as error:
+            if error.what in ("rsize", "wsize", "nconnect", PERSONALITY):
+                raise NotOfferedError(error.message, error.hint) from error
+            raise
+        except mounting.RejectedOptionError as error:
+            raise NotOfferedError(error.message, error.hint) from error
+        yield nfs_mount
 
 
 def _take_off(nfs_mount: Mount, changes: Journal) -> None:

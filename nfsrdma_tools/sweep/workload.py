@@ -17,7 +17,7 @@ import re
 import stat
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ __all__ = [
     "remember",
     "remove",
     "require_engine",
+    "run_isolated",
     "run_job",
     "verify",
     "warm_up",
@@ -179,13 +180,22 @@ def _read(directory: Path, plan: Plan, size: int, request: int, *, direct: bool)
     path = directory / file_name(plan)
     how = (size, request, "direct" if direct else "buffered", plan.seconds)
     limit = 120 + plan.seconds + size / SLOWEST
-    result = run(
-        *ISOLATED_PYTHON, _READER, path.absolute(), *map(str, how), check=False, timeout=limit
-    )
+    output = run_isolated(_READER, str(path.absolute()), *map(str, how), timeout=limit)
+    done, took, user, system = map(int, output.split())
+    return Job(done, took, user / 1e9, system / 1e9, first=done)
+
+
+def run_isolated(
+    program: Path, *words: str, timeout: float, watch: Callable[[], None] | None = None
+) -> str:
+    """The output of a program that imports the standard library only; raises JobError.
+
+    It prints the errno of a file on standard error.
+    """
+    result = run(*ISOLATED_PYTHON, program, *words, check=False, timeout=timeout, watch=watch)
     if result.returncode:
         raise _failed(result.stderr)
-    done, took, user, system = map(int, result.stdout.split())
-    return Job(done, took, user / 1e9, system / 1e9, first=done)
+    return result.stdout
 
 
 def _read_with_fio(directory: Path, plan: Plan, cell: Cell) -> Job:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import os
 import shlex
 import signal
@@ -291,3 +292,24 @@ def test_a_mount_that_is_restored_keeps_its_read_ahead_after_udev(
     undo.Mount("/mnt/a", "server:/e", "nfs4", "rw,vers=4.2", "512", line, 7).undo()
     rules()
     assert bdi.read_text() == "512"
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("block", ["section", "journal"])
+def test_a_failed_undo_takes_no_place_of_ctrl_c(
+    end: type[BaseException], block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    theirs = tmp_path / "theirs"
+    theirs.write_text("changed")
+    with pytest.raises(end), contextlib.ExitStack() as stack:
+        changes = stack.enter_context(journal())
+        if block == "section":
+            stack.enter_context(changes.section())
+        changes.add(Remove(str(theirs), "ours"))
+        raise end
+    assert f"cannot undo a change (remove {theirs})" in capsys.readouterr().err
+    with pytest.raises(UserError, match="cannot undo a change"), journal() as changes:
+        changes.add(Remove(str(theirs), "ours"))
+    assert theirs.read_text() == "changed"

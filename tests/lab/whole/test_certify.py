@@ -1,23 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nfsrdma certify` over soft-RoCE and over the modelled card, and a card that lies."""
+"""`nfsrdma certify` over soft-RoCE and over the modelled card, a card that lies, and kills."""
 
 import json
+import re
+import signal
+import sqlite3
+import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from nfsrdma_tools.certify.result import ALL, FAILED, PASSED, UNKNOWN, Certificate, names
+from nfsrdma_tools.certify.result import ALL, FAILED, PASSED, UNKNOWN, Certificate, Row
 from nfsrdma_tools.lab.lab import Lab
 from testbed.labs import cards_lab, traces
 from testbed.node import modelled
+from testbed.node.programs import until
 from testbed.remote import on
 
 pytestmark = pytest.mark.nightly
 
 STORE, BUNDLE = "/run/certify.db", "/run/certify.tar.gz"
+OUTPUT, ERRORS = Path("/run/certify.json"), Path("/run/certify.log")
 RESULTS = "var/lib/nfsrdma/certify.json"
+# here: module_source.card_profiles()
+PROFILES: tuple[str, ...] = ()
+HOUR = 3600.0
+BEGIN = ["server:/export", "--json", "-o", STORE, "--bundle", BUNDLE]
+NOTHING = Row("", "", "")
+RESUME = ["--resume", STORE, "--json", "--bundle", BUNDLE]
+
+
+# results before it, whether there is a mount or only files on the server, and the signal
+MOMENTS = (
+    # in mount tcp, in data tcp, between two mounts of data rdma, in counts, in the sweep
+    (1, True, signal.SIGKILL),
+    (3, True, signal.SIGKILL),
+    (4, False, signal.SIGKILL),
+    (5, True, signal.SIGINT),
+    (6, True, signal.SIGKILL),
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,26 +65,84 @@ def certified(lab: Lab, *options: str) -> Certified:
     """Certify the export of the lab; it is left as it was."""
     before = traces(lab)
     lab.run("client", "rm", "-f", STORE, BUNDLE)
-    argv = ("nfsrdma", "certify", "server:/export", "--json", "-o", STORE, "--bundle", BUNDLE)
-    done = lab.run("client", *argv, *options, check=False, timeout=3600)
-    assert done.stdout, done.stderr
-    print(done.stderr)
-    steps = json.loads(done.stdout)["steps"]
+    status = run(lab, [*BEGIN, *options])
+    assert (traces(lab), files(lab)) == (before, "")
+    return answered(lab, status)
+
+
+def answered(lab: Lab, status: int) -> Certified:
+    """What the command printed, and wrote to the bundle."""
+    output, errors = (lab.run("client", "cat", str(path)).stdout for path in (OUTPUT, ERRORS))
+    print(errors)
+    assert output, errors
+    steps = json.loads(output)["steps"]
     text = lab.run("client", "tar", "-xzOf", BUNDLE, RESULTS).stdout
     assert "server" not in text
-    files = lab.run("client", "sh", "-c", "ls -A /export | grep certify || true").stdout
-    assert (traces(lab), files) == (before, "")
     name = "{step} {over}".format
     return Certified(
-        done.returncode,
+        status,
         {name(**each).strip(): each["status"] for each in steps},
         {name(**each).strip(): each["found"] for each in steps},
         Certificate.from_json(text),
     )
 
 
-def wanted(module: bool) -> dict[str, str]:
-    return {" ".join(filter(None, name)): PASSED for name in names(module, False)}
+def files(lab: Lab) -> str:
+    """The files on the server that certify and its sweep make."""
+    return lab.run("client", "sh", "-c", "ls -A /export | grep '^.nfsrdma' || true").stdout
+
+
+def started(options: list[str]) -> subprocess.Popen[bytes]:
+    with OUTPUT.open("wb") as output, ERRORS.open("wb") as errors:
+        return subprocess.Popen(["nfsrdma", "certify", *options], stdout=output, stderr=errors)
+
+
+@on("client", timeout=HOUR)
+def run(options: list[str]) -> int:
+    """Certify, and do what it asks for: pull the cable of a card, and plug it in again."""
+    process, is_down = started(options), False
+    while process.poll() is None:
+        text = ERRORS.read_text()
+        card = re.search(r"pull the cable of (\w+)/1 now", text)
+        if card and is_down != ("plug the cable in again" not in text):
+            is_down = not is_down
+            modelled.order(card[1], "link_down", int(is_down))
+        time.sleep(0.1)
+    return process.returncode
+
+
+@on("client", timeout=HOUR)
+def stop(options: list[str], done: int, mounted: bool, with_signal: int) -> tuple[int, list[str]]:
+    """End it after so many results, while it has a mount, or files on the server and no mount.
+
+    Returns its exit status, and the results that it stored.
+    """
+    process = started(options)
+
+    def results() -> list[str]:
+        with closing(sqlite3.connect(f"file:{STORE}?mode=ro", uri=True)) as store:
+            ((noted,),) = store.execute("SELECT value FROM notes WHERE key = 'certify'")
+        return [json.dumps(each) for each in json.loads(noted)["steps"]]
+
+    def is_there() -> bool:
+        assert process.poll() is None, ERRORS.read_text()
+        try:
+            if len(results()) < done:
+                return False
+        except (sqlite3.Error, ValueError):
+            # the store is about to be made
+            return False
+        has_mount = "/mnt-" in Path("/proc/mounts").read_text()
+        return has_mount if mounted else not has_mount and any(Path("/export").glob(".nfsrdma*"))
+
+    until("the moment", is_there, HOUR, pause=0.01)
+    process.send_signal(with_signal)
+    return process.wait(120), results()
+
+
+def wanted(module: bool = False, pull: bool = False) -> dict[str, str]:
+    requested = Certificate(NOTHING, module=module, pull=pull).requested
+    return {" ".join(filter(None, name)): PASSED for name in requested}
 
 
 @contextmanager
@@ -82,10 +165,11 @@ def set_faults(faults: dict[str, int]) -> None:
 
 def test_all_passes_over_the_modelled_card(cards: Lab) -> None:
     certificate = certified(cards)
-    assert certificate.steps == wanted(module=False), certificate.found
+    assert certificate.steps == wanted(), certificate.found
     assert certificate.status == 0
     row = certificate.bundled.row
     assert (row.card, row.driver, row.protocol) == ("modelled-card", "card", "roce")
+    assert (row.link_layer, row.limits["max_sge"] > 0) == ("Ethernet", True)
     assert row.kernel.startswith("6.")
     assert certificate.bundled.of_status(FAILED) == []
     # not requested
@@ -93,14 +177,22 @@ def test_all_passes_over_the_modelled_card(cards: Lab) -> None:
     assert len(certificate.bundled.of_status(PASSED)) < len(ALL)
 
 
-def test_each_personality_passes_over_the_modelled_card(cards: Lab) -> None:
-    certificate = certified(cards, "--module")
+def test_each_optional_step_passes_over_the_modelled_card(cards: Lab) -> None:
+    certificate = certified(cards, "--module", "--pull")
+    assert certificate.steps == wanted(module=True, pull=True), certificate.found
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_all_passes_over_the_profile_of_a_driver(pytestconfig: pytest.Config, profile: str) -> None:
+    # here: profile=profile
+    with cards_lab(pytestconfig, f"certify-{profile}") as lab:
+        certificate = certified(lab, "--module")
     assert certificate.steps == wanted(module=True), certificate.found
 
 
 def test_all_passes_over_soft_roce(pair: Lab) -> None:
     certificate = certified(pair)
-    assert certificate.steps == wanted(module=False), certificate.found
+    assert certificate.steps == wanted(), certificate.found
     assert certificate.bundled.row.card == "soft-RoCE"
 
 
@@ -123,18 +215,23 @@ def test_a_card_that_drops_invalidations_fails(cards: Lab) -> None:
     assert certificate.steps["data rdma"] == FAILED
 
 
-def test_an_interrupted_certification_resumes(cards: Lab) -> None:
-    """After a kill -9, the next command undoes what is left, and no step is repeated."""
+def test_a_certification_resumes_after_kills_and_ctrl_c(cards: Lab) -> None:
+    """The next command undoes what a kill -9 leaves, and no step with a result is repeated."""
     before = traces(cards)
-    script = f"""
-        cd /run; rm -f {STORE} {BUNDLE}
-        nfsrdma certify server:/export -o {STORE} --bundle {BUNDLE} > log &
-        pid=$!
-        until grep -q 'data tcp' log && grep -q ' nfs' /proc/mounts; do sleep 0.2; done
-        kill -9 $pid; wait $pid; echo $?
-        nfsrdma certify --resume {STORE} --bundle {BUNDLE}; echo $?
-        grep -c 'data tcp' log
-    """
-    printed = cards.run("client", "bash", "-c", script, timeout=3600).stdout.splitlines()
-    assert (printed[0], printed[-2:]) == ("137", ["0", "1"]), printed
-    assert traces(cards) == before
+    cards.run("client", "rm", "-f", STORE, BUNDLE)
+    options, kept = BEGIN, list[str]()
+    for done, mounted, with_signal in MOMENTS:
+        status, results = stop(cards, options, done, mounted, int(with_signal))
+        assert results[: len(kept)] == kept
+        options, kept = RESUME, results
+        if with_signal == signal.SIGINT:
+            assert status == 130
+            assert (traces(cards), files(cards)) == (before, "")
+        else:
+            assert status == -with_signal
+    status = run(cards, RESUME)
+    assert (traces(cards), files(cards)) == (before, "")
+    certificate = answered(cards, status)
+    assert certificate.steps == wanted(), certificate.found
+    steps = json.loads(cards.run("client", "cat", str(OUTPUT)).stdout)["steps"]
+    assert [json.dumps(each) for each in steps[: len(kept)]] == kept

@@ -28,13 +28,14 @@ from nfsrdma_tools.certify.result import (
     StepName,
     table,
 )
-from nfsrdma_tools.certify.steps import Began, Certification, Choices, begin, compared, plan_for
+from nfsrdma_tools.certify.steps import Certification, begin, compared, plan_for
 from nfsrdma_tools.cli import certify as command
+from nfsrdma_tools.command import Result as Output
 from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.machine import LIVE
+from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount
@@ -43,18 +44,28 @@ from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.ports import Device, Link
 from nfsrdma_tools.probes import session
+from nfsrdma_tools.sweep import trial as trials
+from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.runner import Options
 from nfsrdma_tools.sweep.store import Store, Trial
 from nfsrdma_tools.sweep.trial import Bench
-from nfsrdma_tools.undo import Journal
+from nfsrdma_tools.undo import Journal, Remove
 
 DEVICE = Device(0, "mlx5_0", 1, "ca", "roce", "mlx5", "22.31.1014", "0c42:a103:0001:0203")
 LINK = Link(DEVICE, 1, "ACTIVE", "LINK_UP", "ens1")
+LIMITS = {"max_qp_wr": 8192, "max_sge": 30, "max_sge_rd": 29, "max_qp_rd_atom": 16}
 BLOCKED = "INFO: task nfsd:812 blocked for more than 120 seconds."
-# a local file system may refuse O_DIRECT of odd sizes, which NFS does not
-PROGRAM = """
-import json, sys
+_IMPORTS = """
+import json, os, sys
 from nfsrdma_tools.certify import transfer
+"""
+_AS_NOBODY = """
+if os.getuid() == 0:
+    os.setegid(65534)
+    os.seteuid(65534)
+"""
+# a local file system may refuse O_DIRECT of odd sizes, which NFS does not
+_WORK = """
 transfer.WAYS = dict.fromkeys(transfer.WAYS, 0)
 transfer.SIZES = (1, 513, 4097)
 try:
@@ -67,16 +78,37 @@ except OSError as error:
 class Host:
     """A server's export, and the host that mounts it: what it refuses, and when it lies."""
 
-    def __init__(self, export: Path) -> None:
-        self.export = export
+    def __init__(self, export: Path, patch: pytest.MonkeyPatch) -> None:
+        self.export, self.patch = export, patch
+        self.squash(export, on=False)
         self.mounts: list[MountRequest] = []
         self.findings = [Finding("links", "ok", "ACTIVE")]
         self.links = [LINK]
-        self.log = ["[1.0] boot"]
+        # as dmesg's output ends
+        self.log = ["[1.0] boot", ""]
         self.connects, self.read_bytes, self.more_read = 0, 0, 1 << 20
         self.refuse: Callable[[MountRequest], None] = lambda _: None
         self.mounted: Callable[[MountRequest], None] = lambda _: None
         self.trial: Callable[[Trial], Trial] = lambda done: done
+
+    def squash(self, folder: Path, *, on: bool = True) -> None:
+        """Have the server map root to nobody, who may not use a folder."""
+        program = f"{_IMPORTS}{_AS_NOBODY if on else ''}{_WORK}"
+        self.patch.setattr(workload, "ISOLATED_PYTHON", (sys.executable, "-c", program))
+        # for a user who is not root
+        folder.chmod(0 if on else 0o700)
+
+    def at_first_read(self, transport: str, change: Callable[[Path], None]) -> None:
+        """Change a file of both writers' once, when it is about to be read over a transport."""
+        changed: list[Path] = []
+
+        def mounted(request: MountRequest) -> None:
+            files = [*self.export.glob("*/rdma-direct-4097")]
+            if files and request.transport == transport and not changed:
+                changed.extend(files)
+                change(files[0])
+
+        self.mounted = mounted
 
     @contextlib.contextmanager
     def mount(self, _: Bench, request: MountRequest) -> Iterator[Mount]:
@@ -119,27 +151,34 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     export = tmp_path / "export"
     export.mkdir()
-    made = Host(export)
+    made = Host(export, monkeypatch)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(steps, "ISOLATED_PYTHON", (sys.executable, "-c", PROGRAM))
-    monkeypatch.setattr(steps, "mounted", made.mount)
+    monkeypatch.setattr(trials, "mounted", made.mount)
     monkeypatch.setattr(steps, "mounts", list)
     monkeypatch.setattr(mountstats, "read", made.stats)
     monkeypatch.setattr(steps, "examine", lambda _: made.findings)
     monkeypatch.setattr(nldev, "links", lambda: made.links)
     monkeypatch.setattr(steps, "kernel_ring", lambda _: list(made.log))
     monkeypatch.setattr(session, "available", no_probes)
-    monkeypatch.setattr(steps, "link_of", lambda *_: made.links[0] if made.links else None)
+    for module in (result, steps):
+        monkeypatch.setattr(module, "link_of", lambda *_: made.links[0] if made.links else None)
     return made
 
 
 @pytest.fixture
 def store(tmp_path: Path, host: Host) -> Iterator[Store]:
     with Store(tmp_path / "certify.db") as opened:
-        begin(plan_for("127.0.0.1:/export", None), Choices(), opened)
+        begin(plan_for("127.0.0.1:/export", None), opened, module=False, pull=False)
         yield opened
+    host.export.chmod(0o700)
     assert not list((tmp_path / "state").glob("*")), "something was left behind"
     assert not list(host.export.iterdir()), "a file was left on the server"
+
+
+def request(store: Store, **optional: bool) -> None:
+    """Have the certification also do optional steps."""
+    noted = json.loads(store.noted(store.plan(), "certify"))
+    store.note(store.plan(), "certify", json.dumps({**noted, **optional}))
 
 
 def certification(store: Store, host: Host) -> Certification:
@@ -176,9 +215,8 @@ def test_each_step_has_a_result_and_what_cannot_run_is_unknown(store: Store, hos
     assert results["data", "rdma"].figures["files"] == 48
     assert results["sweep", ""].figures["rdma_mb_per_s"] == 900
     assert results["counts", "rdma"].found == "probe sets: none: cannot import bcc"
-    kinds = {(request.transport, request.options[0]) for request in host.mounts}
-    assert kinds == {("tcp", "nosharecache"), ("rdma", "nosharecache")}
-    assert all("soft" in request.options for request in host.mounts)
+    assert {request.transport for request in host.mounts} == {"tcp", "rdma"}
+    assert all({"soft", "nosharecache"} < {*request.options} for request in host.mounts)
 
 
 def test_a_read_has_a_new_mount(store: Store, host: Host) -> None:
@@ -201,38 +239,52 @@ def test_an_interrupted_certification_goes_on_with_the_next_step(store: Store, h
     host.mounted, host.mounts = lambda _: None, []
     host.findings = [Finding("links", "error", "looked at again")]
     events = list(certification(store, host).run())
-    begun = [event.name for event in events if isinstance(event, Began)]
+    begun = [event for event in events if not isinstance(event, Result)]
     assert begun == [("data", "rdma"), ("counts", "rdma"), ("sweep", ""), ("log", "")]
     assert statuses({e.name: e for e in events if isinstance(e, Result)}) == GOOD
     # the third time nothing is left to do
-    assert not any(isinstance(event, Began) for event in certification(store, host).run())
+    assert all(isinstance(event, Result) for event in certification(store, host).run())
 
 
-def test_a_lie_of_one_transport_is_found_by_the_other(store: Store, host: Host) -> None:
-    lied: list[Path] = []
+def flip(file: Path) -> None:
+    """Change the last bit."""
+    kept = file.read_bytes()
+    file.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
 
-    def lie(request: MountRequest) -> None:
-        for file in host.export.glob("*/tcp-direct-4097"):
-            if request.transport == "rdma" and not lied:
-                kept = file.read_bytes()
-                file.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
-                lied.append(file)
 
-    host.mounted = lie
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (flip, "1 of 4097 bytes are wrong, the first at 4096"),
+        (lambda file: os.truncate(file, 4096), "found 4096 of 4097 bytes"),
+        (lambda file: file.write_bytes(file.read_bytes() + b"x"), "found 4098 of 4097 bytes"),
+    ],
+    ids=("a bit", "too short", "too long"),
+)
+@pytest.mark.parametrize("transport", ["rdma", "tcp"])
+def test_other_data_is_a_failure(
+    store: Store, host: Host, change: Callable[[Path], None], found: str, transport: str
+) -> None:
+    host.at_first_read(transport, change)
     results = certified(store, host)
     assert results["data", "tcp"].status == PASSED
-    result = results["data", "rdma"]
-    assert result.status == FAILED
-    assert "tcp-direct-4097 (direct): 1 of 4097 bytes are wrong, the first at 4096" in result.found
+    data = results["data", "rdma"]
+    assert (data.status, f"over {transport}: rdma-direct-4097 (direct): {found}" in data.found) == (
+        FAILED, True,
+    ), data  # fmt: skip
+    assert data.figures["wrong_files"] == (4 if transport == "rdma" else 2)
     assert certification_status(store, host) == 1
 
 
-def test_files_are_removed_over_tcp_after_a_failure(
-    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = f"import sys\nif sys.argv[2] == 'read': sys.exit('errno 5')\n{PROGRAM}"
-    monkeypatch.setattr(steps, "ISOLATED_PYTHON", (sys.executable, "-c", broken))
-    assert certified(store, host)["data", "rdma"].status == FAILED
+def become_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def test_files_are_removed_over_tcp_after_a_failure(store: Store, host: Host) -> None:
+    host.at_first_read("rdma", become_folder)
+    data = certified(store, host)["data", "rdma"]
+    assert (data.status, data.found.partition(";")[0]) == (FAILED, "read over rdma: Is a directory")
     over = [request.transport for request in host.mounts]
     # written over TCP and RDMA, not read over RDMA, removed
     assert over[5:9] == ["tcp", "rdma", "rdma", "tcp"]
@@ -266,11 +318,12 @@ def test_data_that_the_server_did_not_send_is_unknown(store: Store, host: Host) 
     assert "all equal, but not all over rdma, tcp came from the server" in result.found
 
 
-def test_a_read_without_permission_is_a_failure(
-    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = f"import sys\nif sys.argv[2] == 'read': sys.exit('errno 13')\n{PROGRAM}"
-    monkeypatch.setattr(steps, "ISOLATED_PYTHON", (sys.executable, "-c", refused))
+def test_a_read_without_permission_is_a_failure(store: Store, host: Host) -> None:
+    def squash(file: Path) -> None:
+        host.squash(file.parent)
+        host.mounted = lambda _: host.squash(file.parent, on=False)
+
+    host.at_first_read("rdma", squash)
     result = certified(store, host)["data", "rdma"]
     assert (result.status, result.found.partition(";")[0]) == (
         FAILED, "read over rdma: Permission denied",
@@ -344,26 +397,28 @@ def test_the_store_of_a_sweep_is_no_certification(host: Host, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("logged", "status"),
     [
-        (["boot", BLOCKED], PASSED),
-        (["boot", BLOCKED, BLOCKED], FAILED),
-        ([BLOCKED], PASSED),
-        ([], UNKNOWN),
+        (["boot", BLOCKED, ""], PASSED),
+        (["boot", BLOCKED, BLOCKED, ""], FAILED),
+        ([BLOCKED, ""], PASSED),
+        ([""], UNKNOWN),
+        (["new", ""], UNKNOWN),
     ],
-    ids=("nothing new", "once more", "the start is lost", "all is lost"),
+    ids=("nothing new", "once more", "the start is lost", "all is lost", "all is new"),
 )
 def test_messages_since_the_start_count(
     store: Store, host: Host, logged: list[str], status: str
 ) -> None:
     done = certification(store, host)
-    done._log, host.log = ["boot", BLOCKED], logged
+    host.log = ["boot", BLOCKED, ""]
+    done._log, host.log = steps._kernel_messages(), logged
     done._changes = Journal(Path(os.devnull))
-    assert done._carried_out(("log", "")).status == status
+    assert done._outcome(("log", ""))[0] == status
 
 
 def certification_status(store: Store, host: Host) -> int:
     again = certification(store, host)
     list(again.run())
-    return again.certificate().exit_status
+    return again.certificate.exit_status
 
 
 def test_a_lost_connection_fails_although_the_data_is_equal(
@@ -402,25 +457,32 @@ def test_a_mount_that_fails_is_a_failure(store: Store, host: Host) -> None:
 
 
 def test_an_export_without_a_place_to_write_is_no_fault_of_the_card(
-    store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
+    store: Store, host: Host
 ) -> None:
-    squashed = "import sys; sys.exit('errno 13')"
-    monkeypatch.setattr(steps, "ISOLATED_PYTHON", (sys.executable, "-c", squashed))
+    host.squash(host.export)
+    host.export.chmod(0o500)
     result = certified(store, host)["data", "rdma"]
     assert result.status == UNKNOWN
     assert "Permission denied (export it with rw,no_root_squash" in result.found
 
 
+def block(file: Path) -> None:
+    """Have each reader wait for ever."""
+    file.unlink()
+    os.mkfifo(file)
+
+
 def test_a_read_without_an_answer_is_a_failure(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        steps, "ISOLATED_PYTHON", (sys.executable, "-c", "import time; time.sleep(60)")
-    )
-    monkeypatch.setattr(steps, "_LIMIT_S", 0.2)
+    def hang(file: Path) -> None:
+        block(file)
+        monkeypatch.setattr(steps, "_LIMIT_S", 0.2)
+
+    host.at_first_read("rdma", hang)
     result = certified(store, host)["data", "rdma"]
     assert result.status == FAILED
-    assert "no answer, killed after 0.2 s" in result.found
+    assert "read over rdma: killed after 0.2 s" in result.found
 
 
 def test_trials_that_fail_and_messages_of_the_kernel_are_failures(store: Store, host: Host) -> None:
@@ -453,8 +515,87 @@ def test_only_root_gets_a_result(store: Store, host: Host, monkeypatch: pytest.M
 def test_without_root_there_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UserError, match="only root may mount"):
-        command._begun("server:/export", None, (False, False), tmp_path / "certify.db")
+        command._begun("server:/export", None, False, False, tmp_path / "certify.db")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_link_in_place_of_a_new_store_is_not_followed(tmp_path: Path, host: Host) -> None:
+    path = tmp_path / "new.db"
+    path.symlink_to(tmp_path / "made by root")
+    with pytest.raises(UserError, match=r"new\.db exists"):
+        command._begun("server:/export", None, False, False, path)
+    with pytest.raises(UserError, match=r"new\.db exists"):
+        command._require_new(path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"uid": "../../../root/x"}, "uid: expected letters and digits"),
+        ({"uid": "/etc"}, "uid: expected letters and digits"),
+        ({"uid": 5}, "uid: expected letters and digits"),
+        ({"directory": "/etc"}, "is no store of nfsrdma certify"),
+    ],
+)
+def test_a_plan_of_other_hands_names_no_path(
+    store: Store, host: Host, change: dict[str, Any], found: str
+) -> None:
+    plan, noted = store.plan(), store.noted(store.plan(), "certify")
+    row = {**plan.to_json(), **change}
+    with store._db:
+        for table_, column in (("plans", "uid"), ("notes", "plan")):
+            store._db.execute(f"UPDATE {table_} SET {column} = ?", (row["uid"],))  # noqa: S608
+        store._db.execute("UPDATE plans SET plan = ?", (json.dumps(row),))
+    with pytest.raises(UserError, match=found):
+        certification(store, host)
+    assert noted
+    assert host.mounts == []
+
+
+def test_ctrl_c_ends_it_also_if_an_undo_fails(
+    store: Store, host: Host, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    done = certification(store, host)
+    blocker = tmp_path / "blocker"
+
+    def interrupt(_: MountRequest) -> None:
+        # what this undo wants to remove is another one's file by then
+        blocker.write_text("theirs")
+        done._changes.add(Remove(str(blocker), "ours"))
+        raise KeyboardInterrupt
+
+    host.mounted = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        list(done.run())
+    assert [each.name for each in done.certificate.steps] == [("doctor", "")]
+    assert f"cannot undo a change (remove {blocker})" in capsys.readouterr().err
+
+
+def test_without_a_bundle_the_results_stay_in_the_store(
+    store: Store, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certified(store, host)
+    with pytest.raises(
+        UserError, match=r"no bundle: cannot write .*--resume .*certify\.db"
+    ) as info:
+        command._certified(store.path, tmp_path / "no folder" / "bundle", True)
+    assert info.value.status == 1
+    certificate = command._certified(store.path, tmp_path / "bundle", True)
+    assert statuses({each.name: each for each in certificate.steps}) == GOOD
+
+
+def test_cells_that_are_not_offered_are_named(store: Store, host: Host) -> None:
+    def refuse(one: Trial) -> Trial:
+        if one.cell.rsize < 1 << 20:
+            return one
+        return replace(one, status="not_offered", reason="rsize: requested 1048576, got 524288")
+
+    host.trial = refuse
+    sweep = certified(store, host)["sweep", ""]
+    assert (sweep.status, sweep.figures["not_offered"]) == (PASSED, 4)
+    assert "; not offered: rdma 1M, 4 ahead; rdma 1M, direct, depth 1; tcp 1M" in sweep.found
+    assert sweep.found.endswith("(rsize: requested 1048576, got 524288)")
 
 
 def test_a_mount_that_would_share_its_connections_is_refused(
@@ -465,13 +606,13 @@ def test_a_mount_that_would_share_its_connections_is_refused(
         {"addr": "127.0.0.1"},
     )  # fmt: skip
     monkeypatch.setattr(steps, "mounts", lambda: [other])
-    with pytest.raises(UserError, match=r"/mnt is mounted from 127\.0\.0\.1 by NFSv4.*--vers 3"):
+    with pytest.raises(UserError, match=r"/mnt shares .* of NFSv4 to 127\.0\.0\.1.*--vers 3"):
         list(certification(store, host).run())
     done = certification(store, host)
     done.plan = replace(done.plan, vers="3")
     done._require_own_connections()
     monkeypatch.setattr(steps, "mounts", lambda: [other._replace(vers="3")])
-    with pytest.raises(UserError, match=r"/mnt is mounted .* by NFSv3.*--vers 4\.2"):
+    with pytest.raises(UserError, match=r"/mnt shares .* of NFSv3 .*--vers 4\.2"):
         done._require_own_connections()
 
 
@@ -502,7 +643,7 @@ def test_the_mount_of_a_killed_certification_is_undone_first(
 
 
 def test_the_cable_is_pulled_and_the_data_is_equal(store: Store, host: Host) -> None:
-    store.note(store.plan(), "certify", json.dumps({"module": False, "pull": True}))
+    request(store, pull=True)
     told: list[str] = []
 
     def tell(text: str) -> None:
@@ -517,7 +658,7 @@ def test_the_cable_is_pulled_and_the_data_is_equal(store: Store, host: Host) -> 
     results = {e.name: e for e in steps_.run() if isinstance(e, Result)}
     assert results["pull", "rdma"].status == PASSED, results["pull", "rdma"].found
     assert [text.partition(":")[0] for text in told] == [
-        "pull the cable of mlx5_0/1 now", "mlx5_0/1 is down", "mlx5_0/1 is up",
+        "pull the cable of mlx5_0/1 now", "mlx5_0/1 is down",
     ]  # fmt: skip
     # written, read after a new mount that waits long enough, removed
     *_, written, read, removed = host.mounts
@@ -528,14 +669,12 @@ def test_the_cable_is_pulled_and_the_data_is_equal(store: Store, host: Host) -> 
 def test_a_cable_that_stays_out_is_a_failure(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.note(store.plan(), "certify", json.dumps({"module": False, "pull": True}))
-    down = [replace(LINK, state="DOWN")]
-    answers = "import time; time.sleep(60)"
+    request(store, pull=True)
 
     def tell(text: str) -> None:
         if "pull the cable" in text:
-            host.links = down
-            monkeypatch.setattr(steps, "ISOLATED_PYTHON", (sys.executable, "-c", answers))
+            host.links = [replace(LINK, state="DOWN")]
+            block(next(host.export.glob("*/rdma-buffered-1")))
 
     pulled = certification(store, host)
     pulled._tell = tell
@@ -547,7 +686,7 @@ def test_a_cable_that_stays_out_is_a_failure(
 
 
 def test_nobody_pulls_the_cable(store: Store, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.note(store.plan(), "certify", json.dumps({"module": False, "pull": True}))
+    request(store, pull=True)
     monkeypatch.setattr(steps, "_PULL_LIMIT_S", 0.1)
     result = certified(store, host)["pull", "rdma"]
     assert (result.status, result.found) == (UNKNOWN, "mlx5_0/1 stayed up for 0.1 s")
@@ -556,7 +695,7 @@ def test_nobody_pulls_the_cable(store: Store, host: Host, monkeypatch: pytest.Mo
 def test_the_module_s_steps_need_the_module(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.note(store.plan(), "certify", json.dumps({"module": True, "pull": False}))
+    request(store, module=True)
 
     @contextlib.contextmanager
     def in_use(*_: object) -> Iterator[Any]:
@@ -573,7 +712,7 @@ def test_the_module_s_steps_need_the_module(
 def test_a_personality_that_the_server_lacks_is_unknown(
     store: Store, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.note(store.plan(), "certify", json.dumps({"module": True, "pull": False}))
+    request(store, module=True)
     loaded: list[str] = []
 
     @contextlib.contextmanager
@@ -594,7 +733,7 @@ def test_a_personality_that_the_server_lacks_is_unknown(
         "tcp": PASSED, "rdma": PASSED, "read-write": PASSED, "optimistic": PASSED,
         "read-read": UNKNOWN, "padded": UNKNOWN, "pre-posted": UNKNOWN, "cached": UNKNOWN,
     }  # fmt: skip
-    assert "the server does not offer it" in results["data", "padded"].found
+    assert results["data", "padded"].found.startswith("personality: requested padded, got read-")
     versions = {request.vers for request in host.mounts if request.personality == "optimistic"}
     assert versions == {"3"}
 
@@ -602,11 +741,12 @@ def test_a_personality_that_the_server_lacks_is_unknown(
 def test_each_figure_and_no_text_leaves_the_host(
     store: Store, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "LIVE", replace(LIVE, root=made_root(tmp_path)))
+    monkeypatch.setattr(steps, "LIVE", made_host(tmp_path))
+    begin(store.plan(), store, module=False, pull=False)
     host.findings.append(Finding("route to nas.example.org", "error", "10.1.2.3 is secret"))
     done = certification(store, host)
     list(done.run())
-    certificate = done.certificate()
+    certificate = done.certificate
     made = Bundle(files={CERTIFICATE: json.dumps(certificate.without_texts()).encode()})
     bundled = anonymized(made)
     assert bundled.withheld == {}
@@ -617,10 +757,12 @@ def test_each_figure_and_no_text_leaves_the_host(
         (r.name, r.status, r.figures) for r in certificate.steps
     ]
     assert not re.search(r"nas|10\.1|secret|export", text)
-    assert (kept.row.card, kept.row.firmware, kept.row.gbps) == ("15b3:101d", "22.31.1014", 100)
+    row = kept.row
+    assert (row.card, row.firmware, row.gbps) == ("15b3:101d", "22.31.1014", 100)
+    assert (row.link_layer, row.limits) == ("Ethernet", LIMITS)
 
 
-def made_root(folder: Path) -> Path:
+def made_host(folder: Path) -> Machine:
     """A host with the card LINK."""
     card = "sys/class/infiniband/mlx5_0"
     texts = {
@@ -628,12 +770,18 @@ def made_root(folder: Path) -> Path:
         f"{card}/device/vendor": "0x15b3\n",
         f"{card}/device/device": "0x101d\n",
         f"{card}/ports/1/rate": "100 Gb/sec (4X EDR)\n",
+        f"{card}/ports/1/link_layer": "Ethernet\n",
     }
     for name, text in texts.items():
         path = folder / "root" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return folder / "root"
+    lines = "".join(f"\t{name}:\t\t\t{number}\n" for name, number in LIMITS.items())
+    argv = ("ibv_devinfo", "-v", "-d", "mlx5_0")
+    programs: dict[tuple[str, ...], Output | None] = {
+        argv: Output(argv, f"{lines}\tmax_mr:\t9\n\t\tmax_sge:\tx\n", "", 0)
+    }
+    return Machine(folder / "root", recording=Recording(programs=programs))
 
 
 def test_counts_are_compared_with_mountstats() -> None:
@@ -653,26 +801,36 @@ def test_counts_are_compared_with_mountstats() -> None:
             }
         ],
     }
-    counted, expected = compared(stats, rows)
-    assert counted == expected
+    assert compared(stats, rows) == {
+        "reads": (6, 6),
+        "bytes_received": (4000, 4000),
+        "regions_invalidated": (7, 7),
+        "regions_unmapped": (8, 8),
+    }
     rows["registrations"][0]["remote_invalidations"] = 3
-    counted, expected = compared(stats, rows)
-    assert {name for name in counted if counted[name] != expected[name]} == {"regions_invalidated"}
+    assert compared(stats, rows)["regions_invalidated"] == (6, 7)
 
 
 @pytest.mark.parametrize(
     ("statuses_", "exit_status"),
     [((PASSED, PASSED), 0), ((PASSED, UNKNOWN), 3), ((UNKNOWN, FAILED), 1)],
 )
-def test_exit_status_and_row(statuses_: tuple[str, str], exit_status: int) -> None:
-    row = Row("", "mlx5", "", "6.12.1", "roce", 0, "0.1.0", "2026-11-30")
+@pytest.mark.parametrize(
+    ("limits", "shown"),
+    [({}, "unknown"), ({"max_sge": 30, "max_sge_rd": 6}, "max_sge 30, max_sge_rd 6")],
+    ids=("no limits", "limits"),
+)
+def test_exit_status_and_row(
+    statuses_: tuple[str, str], exit_status: int, limits: dict[str, int], shown: str
+) -> None:
+    row = Row("6.12.1", "0.1.0", "2026-11-30", driver="mlx5", protocol="roce", limits=limits)
     results = tuple(
         Result(*name, status, "text") for name, status in zip(ALL, statuses_, strict=False)
     )
     certificate = Certificate(row, results)
     assert certificate.exit_status == exit_status
     ((*what, passed, failed, unknown, _),) = table([certificate])
-    assert what == ["unknown", "mlx5", "unknown", "6.12.1", "roce, unknown"]
+    assert what == ["unknown", "mlx5", "unknown", "6.12.1", "roce, unknown, unknown", shown]
     assert ("doctor" in passed, "mount tcp" in failed) == (
         statuses_[0] == PASSED,
         statuses_[1] == FAILED,

@@ -31,7 +31,7 @@ def one_host(path: Path, host: str, steps: dict[int, float], **facts: str) -> Pa
     with Store(path) as made:
         uid = made.add_environment({"host": host, "clock synchronised": "yes", **facts})
         for clients, rate in steps.items():
-            mine = small(uid=f"{host}-{clients}")
+            mine = small(uid=f"{uid}-{clients}")
             made.add_plan(mine)
             at = NOON + timedelta(seconds=100 * clients, milliseconds=10)
             began = at.isoformat(timespec="milliseconds")

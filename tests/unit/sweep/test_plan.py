@@ -260,3 +260,10 @@ def test_foreign_json_is_no_plan() -> None:
 def test_cells_are_named_as_people_name_them() -> None:
     assert str(Cell("rdma", 128 << 10, 4)) == "rdma 128k, 4 ahead"
     assert str(Cell("tcp", 1 << 20, 0, 4, (("a.b", "1"),))) == "tcp 1M, 0 ahead, nconnect 4, a.b=1"
+
+
+@pytest.mark.parametrize("uid", ["", "../x", "/etc", "a b", "a\n", "x" * 65, "\u00e9", 5, None])
+def test_a_uid_is_part_of_names_of_files(uid: Any) -> None:
+    data = Plan("server:/export").to_json() | {"uid": uid}
+    with pytest.raises(UserError, match="uid: expected letters and digits"):
+        Plan.from_json(data)
