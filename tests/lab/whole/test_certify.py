@@ -16,6 +16,7 @@ import pytest
 
 from nfsrdma_tools.certify.result import ALL, FAILED, PASSED, UNKNOWN, Certificate, Row
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.module_source import card_profiles
 from testbed.labs import cards_lab, traces
 from testbed.node import modelled
 from testbed.node.programs import until
@@ -26,8 +27,8 @@ pytestmark = pytest.mark.nightly
 STORE, BUNDLE = "/run/certify.db", "/run/certify.tar.gz"
 OUTPUT, ERRORS = Path("/run/certify.json"), Path("/run/certify.log")
 RESULTS = "var/lib/nfsrdma/certify.json"
-# here: module_source.card_profiles()
-PROFILES: tuple[str, ...] = ()
+# the first is the modelled card without one
+PROFILES = card_profiles()[1:]
 HOUR = 3600.0
 BEGIN = ["server:/export", "--json", "-o", STORE, "--bundle", BUNDLE]
 NOTHING = Row("", "", "")
@@ -184,8 +185,7 @@ def test_each_optional_step_passes_over_the_modelled_card(cards: Lab) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_all_passes_over_the_profile_of_a_driver(pytestconfig: pytest.Config, profile: str) -> None:
-    # here: profile=profile
-    with cards_lab(pytestconfig, f"certify-{profile}") as lab:
+    with cards_lab(pytestconfig, f"certify-{profile}", profile=profile) as lab:
         certificate = certified(lab, "--module")
     assert certificate.steps == wanted(module=True), certificate.found
 
