@@ -85,6 +85,7 @@ static void card_cq_free(const struct ib_wc *wc)
 		return;
 	while (!card_is_signaled(card_ring_slot(&qp->sq, at)))
 		at++;
+	/* pairs with card_send_freed(), after the last access to the slots */
 	smp_store_release(&qp->sq.freed, at + 1);
 }
 

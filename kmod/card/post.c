@@ -123,9 +123,11 @@ static int card_take_send(struct card_qp *qp, const struct ib_send_wr *wr)
 	send->length = 0;
 	send->moved = 0;
 	rc = card_is_gsi(qp) ? card_take_datagram(qp, send, wr) : card_take_request(qp, send, wr);
-	if (!rc)
-		smp_store_release(&qp->sq.head, qp->sq.head + 1);
-	return rc;
+	if (rc)
+		return rc;
+	/* pairs with card_start(): the slot is complete */
+	smp_store_release(&qp->sq.head, qp->sq.head + 1);
+	return 0;
 }
 
 /* Whether the state of a queue pair accepts send requests; its lock is held */

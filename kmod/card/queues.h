@@ -258,6 +258,7 @@ static inline u32 card_send_freed(const struct card_qp *qp)
 {
 	const u32 *freed = qp->frees_at_poll ? &qp->sq.freed : &qp->sq.tail;
 
+	/* pairs with card_complete_one() or card_cq_free() */
 	return smp_load_acquire(freed);
 }
 

@@ -52,6 +52,7 @@ static void card_start_one(struct card_qp *qp, struct card_send *send, u64 now)
  */
 bool card_start(struct card_qp *qp, u64 now)
 {
+	/* pairs with card_take_send(), after which a slot is complete */
 	u32 head = smp_load_acquire(&qp->sq.head), before = qp->started;
 
 	while (qp->started != head) {
@@ -137,6 +138,7 @@ static void card_complete_one(struct card_qp *qp, const struct card_send *send)
 		.byte_len = send->opcode == IB_WR_RDMA_READ ? send->length : 0,
 	};
 
+	/* pairs with card_send_freed(), after the last access to the slot */
 	smp_store_release(&qp->sq.tail, qp->sq.tail + 1);
 	if (!signaled || card_cq_push(to_card_cq(qp->ib.send_cq), &wc, false, qp->in_timer))
 		return;
@@ -194,6 +196,7 @@ bool card_complete(struct card_qp *qp, u64 now)
  */
 void card_flush(struct card_qp *qp)
 {
+	/* as in card_start() */
 	u32 head = smp_load_acquire(&qp->sq.head);
 
 	if (qp->sq.tail == head || !card_flush_is_due(qp, &qp->flush_sends))

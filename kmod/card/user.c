@@ -171,6 +171,7 @@ void card_shared_write(struct card_cq *cq, const struct ib_wc *wc)
 		to->ex.invalidate_rkey = wc->ex.invalidate_rkey;
 	else
 		to->ex.imm_data = wc->ex.imm_data;
+	/* pairs with the provider's load: the completion is there */
 	smp_store_release(&cq->shared->head, cq->head + 1);
 }
 

@@ -19,6 +19,8 @@ from testbed.node.programs import call, until
 CARDS = {"card0": "v0", "card1": "v1"}
 FAILURES = ("break", "link_down", "gone", "deleted")
 SYSFS = Path("/sys/class/infiniband")
+# that of cards that are added later
+PROFILE = Path("/sys/module/nfsrdma_card/parameters/profile")
 SIZE = 8 << 20
 # a device that is gone waits 79 s for rpcrdma, without any load: see faults of other software
 LIMIT = 600
@@ -47,6 +49,21 @@ def is_active(card: str) -> bool:
 def add(card: str) -> None:
     call("rdma", "link", "add", card, "type", "nfsrdma_card", "netdev", CARDS[card])
     until(card, lambda: is_active(card), LIMIT)
+
+
+def become(profile: str) -> list[str]:
+    """Add both cards anew with a profile; returns the profile of each."""
+    PROFILE.write_text(profile)
+    for card in CARDS:
+        call("rdma", "link", "delete", card)
+        add(card)
+    return profiles()
+
+
+def profiles() -> list[str]:
+    """The profile of each card."""
+    folder = Path("/sys/kernel/debug/nfsrdma_card")
+    return [(folder / card / "profile").read_text().strip() for card in CARDS]
 
 
 def write(name: str, seed: int, size: int = SIZE) -> bytes:

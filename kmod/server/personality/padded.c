@@ -96,16 +96,19 @@ static void nfr_svc_padded_totals(struct seq_file *seq)
 		   nfr_params_server_pages());
 }
 
-/* Set how much data a Reply may have behind padding. */
+/*
+ * Set how much data a Reply may have behind padding. The client learns this limit, because it
+ * asks for no more: a longer Reply could not be sent.
+ */
 static int nfr_svc_padded_fit(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
 	u32 entries = conn->profile.send_sges;
 	u32 most = min(conn->wanted.padded_max, nfr_padded_limit(conn->peer.capabilities));
 
-	conn->profile.offers = nfr_padded_capability(conn->profile.recv_data);
 	entries -= min_t(u32, entries, NFR_SVC_PADDED_SPARE);
 	nfr_svc_padding(svc)->most = min_t(u32, most, entries << PAGE_SHIFT);
+	conn->profile.offers = nfr_padded_capability(nfr_svc_padding(svc)->most);
 	return 0;
 }
 

@@ -27,7 +27,6 @@ SIZES = around(4096, 6 * 4096, 13 * 4096, 30 * 4096, 1 << 20)
 WAYS = ("buffered-skewed", "direct-skewed")
 FIRST = "bnxt"
 DEBUGFS = Path("/sys/kernel/debug/nfsrdma_card")
-PARAMETER = Path("/sys/module/nfsrdma_card/parameters/profile")
 
 
 @pytest.fixture(scope="module")
@@ -45,19 +44,7 @@ def ours(cards: Lab) -> Iterator[Lab]:
     serve(cards, "server", THEIRS)
 
 
-@on("client", timeout=1800)
-def become(profile: str) -> list[str]:
-    """Add both cards anew with a profile; returns the profile of each."""
-    PARAMETER.write_text(profile)
-    for card in modelled.CARDS:
-        call("rdma", "link", "delete", card)
-        modelled.add(card)
-    return shown()
-
-
-def shown() -> list[str]:
-    """The profile of each card."""
-    return [(DEBUGFS / card / "profile").read_text().strip() for card in modelled.CARDS]
+become = on("client", timeout=1800)(modelled.become)
 
 
 def use(lab: Lab, profile: str) -> None:
@@ -77,7 +64,7 @@ def add(profile: str, netdev: str) -> tuple[list[str], str]:
     call("nfsrdma", "link", "add", *words, netdev, check=netdev == "v0")
     if not (DEBUGFS / "card0").exists():
         modelled.add("card0")
-    return shown(), PARAMETER.read_text().strip()
+    return modelled.profiles(), modelled.PROFILE.read_text().strip()
 
 
 def test_a_link_is_added_with_a_profile(cards: Lab) -> None:

@@ -29,6 +29,7 @@ from testbed.node.grants import (
     Reader,
     made,
     mounted_export,
+    shown,
     totals,
 )
 from testbed.node.memory import meminfo
@@ -99,7 +100,7 @@ def healed() -> Iterator[None]:
         yield
     finally:
         for card in ("card0", "card1"):
-            order(card, **dict.fromkeys((*FAULTS, "latency", "refuse"), 0), cached_state="N")
+            order(card, **dict.fromkeys((*FAULTS, "latency", "refuse", "dead"), 0))
 
 
 def private(size: int) -> mmap.mmap:
@@ -198,7 +199,8 @@ def check_late(personality: str, size: int, stuck: int, keep: int) -> None:
         ("read-write", 256 * KIB),
         ("pre-posted", 256 * KIB),
         ("read-read", 256 * KIB),
-        ("optimistic", 64 * KIB),
+        # as many pages as elements of a card with few
+        ("optimistic", 16 * KIB),
         pytest.param("cached", 256 * KIB, marks=pytest.mark.nightly),
         pytest.param("padded", 8 * KIB, marks=pytest.mark.nightly),
     ],
@@ -210,6 +212,53 @@ def test_late_data_does_not_reach_memory_that_has_returned(
     """The client's card refuses the error state, and to destroy queue pairs and regions."""
     prepare(cards, personality)
     check_late(cards, personality, size, STUCK, keep)
+
+
+@on("client", timeout=900)
+def check_stopped(personality: str, size: int) -> bool:
+    """The firmware of the client's card stops, and a forced unmount ends a READ.
+
+    Its memory returns to the process, at the latest when the firmware works again. Returns whether
+    it did so earlier.
+    """
+    made(EXPORT / "late", 1, MIB)
+    results = list[str]()
+    with healed(), mounted_export("vers=3,noac") as folder:
+        with Reader("late", room=private(size)) as reader:
+            warm(reader, WAYS[personality][0], size)
+            read = threading.Thread(target=lambda: results.append(reader.answer(0, size)))
+            sent = send_late(read, personality)
+            order("card0", dead=1)
+            # the mount is busy and stays, but its RPCs end
+            call("umount", "-f", folder, check=False)
+            read.join(max(0.0, sent + LATE - 3 - time.monotonic()))
+            early = not read.is_alive()
+            if early:
+                reader.room[:] = CANARY * size
+            order("card0", dead=0)
+            read.join(120)
+            if read.is_alive():
+                # an unmount would not end
+                print("the READ does not end", flush=True)
+                os._exit(1)
+            reader.room[:] = CANARY * size
+            time.sleep(max(0.0, sent + LATE + 2 - time.monotonic()))
+            assert reader.room[:] == CANARY * size, "late data"
+        data = made(EXPORT / "late", 2, MIB)[:size]
+        with Reader("late") as reader:
+            until("the READ of a card that works", lambda: reader.answer(0, size) == shown(data))
+    return early
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("personality", "size"),
+    [("read-write", 256 * KIB), ("pre-posted", 256 * KIB), ("read-read", 256 * KIB),
+     ("optimistic", 16 * KIB)],
+)  # fmt: skip
+def test_late_data_of_a_card_whose_firmware_stops(cards: Lab, personality: str, size: int) -> None:
+    prepare(cards, personality)
+    print(personality, check_stopped(cards, personality, size))
 
 
 @on("client", timeout=900)
@@ -253,6 +302,8 @@ def check_refusals(cached: str, every: int) -> None:
         warm(reader, "optimistic_reads")
         names = ("optimistic_refused", "optimistic_pauses")
         before = counters()
+        # a card's profile has another value
+        as_before = (CARDS / "card0" / "cached_state").read_text()
         order("card0", cached_state=cached)
         order("card1", refuse=every)
 
@@ -266,6 +317,7 @@ def check_refusals(cached: str, every: int) -> None:
             return bool(pauses) or refused >= 8
 
         until("a pause", is_over, pause=0)
+        order("card0", cached_state=as_before.strip())
         refused, pauses = changes()
         assert pauses == 1
         assert 0 < refused < 8
