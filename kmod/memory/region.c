@@ -589,12 +589,32 @@ static int nfr_mem_transfer_plain(struct nfr_transfer *transfer, const struct nf
 	return length;
 }
 
-/* Add operations for @length bytes, at an offset of a segment. Returns as the function above. */
+/*
+ * Get the length of the start of a span, up to @length bytes, which one MR takes in any case: a
+ * partial page, or whole pages.
+ */
+static u32 nfr_mem_span_even(const struct nfr_span *span, u32 length)
+{
+	struct nfr_piece piece = { };
+
+	nfr_mem_span_peek(span, &piece);
+	if (piece.offset)
+		return min(length, piece.length);
+	return length & PAGE_MASK ?: length;
+}
+
+/*
+ * Add operations for @length bytes, at an offset of a segment. Returns as the function above. If
+ * the RDMA core has to map an MR to bounce buffers, it refuses a list with gaps, see
+ * nfr_mem_map().
+ */
 static int nfr_mem_transfer_some(struct nfr_transfer *transfer, const struct nfr_segment *seg,
 				 u32 at, struct nfr_span *span, u32 length,
 				 enum dma_data_direction direction)
 {
+	const struct nfr_span start = *span;
 	u32 most = length;
+	int rc;
 
 	if (direction == DMA_TO_DEVICE && !gfpflags_allow_blocking(transfer->gfp))
 		return nfr_mem_transfer_plain(transfer, seg, at, span, length);
@@ -602,7 +622,13 @@ static int nfr_mem_transfer_some(struct nfr_transfer *transfer, const struct nfr
 		most = nfr_mem_transfer_read_max(transfer->id->device,
 						 offset_in_page(span->page_base));
 	length = min(length, most);
-	return nfr_mem_transfer_one(transfer, seg, at, span, length, direction) ?: length;
+	rc = nfr_mem_transfer_one(transfer, seg, at, span, length, direction);
+	if (rc == -EINVAL) {
+		*span = start;
+		length = nfr_mem_span_even(span, length);
+		rc = nfr_mem_transfer_one(transfer, seg, at, span, length, direction);
+	}
+	return rc ?: length;
 }
 
 /**

@@ -129,9 +129,30 @@ def test_an_access_after_the_end_of_its_mapping_fails(verbs: Lab) -> None:
 # --- mounts ---
 
 
+@pytest.mark.parametrize("cards", UNBOUNCED, indirect=True)
 def test_data_of_the_kernels_module_is_equal(cards: Lab, long: bool) -> None:
     for seed, options in enumerate(("vers=3", "vers=4.2") if long else ("vers=4.2",)):
         assert carried(cards, options, LONG_SIZES if long else SIZES, seed, FEW).bytes > 0
+    nothing_faulted(cards)
+
+
+@on("client", timeout=600)
+def bounced() -> tuple[bool, bool]:
+    """Read a file of rpcrdma's server, and write one by Read chunks; whether each is equal."""
+    data = made(EXPORT / "bounced", 8)
+    with mounted("vers=3") as folder:
+        read = (folder / "bounced").read_bytes()
+        (folder / "written").write_bytes(data)
+    return read == data, (EXPORT / "written").read_bytes() == data
+
+
+@pytest.mark.parametrize("cards", ("swiotlb",), indirect=True)
+def test_the_kernels_server_stores_old_data_of_bounce_buffers(cards: Lab) -> None:
+    """Its nfsd stores the data of a Read chunk before it unmaps them: nothing else of it can pass.
+
+    docs/dev/faults-of-other-software.md
+    """
+    assert bounced(cards) == (True, cards.config.kernel == "6.1")
     nothing_faulted(cards)
 
 
@@ -156,6 +177,7 @@ def test_readers_and_writers_are_killed(ours: Lab, personality: str, long: bool)
     nothing_faulted(ours)
 
 
+@pytest.mark.parametrize("cards", UNBOUNCED, indirect=True)
 def test_readers_and_writers_of_the_kernels_module_are_killed(cards: Lab, long: bool) -> None:
     killed(cards, "vers=3", silent=False, seed="tests", rounds=20 if long else 1, ours=False)
     nothing_faulted(cards)
@@ -176,6 +198,7 @@ def listings_killed(rounds: int) -> None:
     call("rm", "-r", folder)
 
 
+@pytest.mark.parametrize("cards", UNBOUNCED, indirect=True)
 def test_listings_of_the_kernels_module_are_killed(cards: Lab, long: bool) -> None:
     listings_killed(cards, 1000 if long else 50)
     nothing_faulted(cards)
@@ -282,6 +305,7 @@ def removed() -> None:
         unbind()
 
 
+@pytest.mark.parametrize("cards", UNBOUNCED, indirect=True)
 def test_a_mount_of_the_kernels_module_survives_removal(cards: Lab) -> None:
     removed(cards)
     nothing_faulted(cards)
