@@ -424,8 +424,13 @@ def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
     nfs_mount = mount(request, bench.changes).mount
     try:
         yield nfs_mount
-    finally:
-        _take_off(nfs_mount, bench.changes)
+    except BaseException:
+        # an error in its place would hide it, and the caller would go on after Ctrl-C; the journal
+        # still has the mount, and reports it
+        with contextlib.suppress(UserError):
+            _take_off(nfs_mount, bench.changes)
+        raise
+    _take_off(nfs_mount, bench.changes)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from unit.sweep.trials_made import with_columns
 
 from nfsrdma_tools.errors import CommandError, UserError
 from nfsrdma_tools.sweep import progress, runner
+from nfsrdma_tools.sweep import trial as trials
 from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.progress import (
@@ -106,6 +107,26 @@ def test_ctrl_c_keeps_what_there_is_and_resume_goes_on(store: Store) -> None:
     assert store.trials()[:5] == before
     again = list(sweep(store.plan(), store, OPTIONS))
     assert again[1:] == [Finished("p", len(store.trials()))]
+
+
+def test_ctrl_c_stops_a_sweep_also_if_the_mount_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise UserError("its server does not answer")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    made = SimpleNamespace(mount=SimpleNamespace(directory=Path("/mnt"), device="0:50"))
+    monkeypatch.setattr(trials, "mount", lambda *_: made)
+    monkeypatch.setattr(trials, "unmount", fail)
+    monkeypatch.setattr(trials, "run", lambda *_, **__: None)
+    monkeypatch.setattr(trials, "find", lambda _: made.mount)
+    monkeypatch.setattr(trials, "_read_ahead", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        list(sweep(PLAN, store, replace(OPTIONS, measure=trials.run_trial)))
+    assert store.trials() == []
 
 
 def test_three_failures_for_one_reason_stop_the_sweep(store: Store) -> None:
