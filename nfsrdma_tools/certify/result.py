@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.errors import UserError
@@ -117,10 +116,10 @@ class Certificate:
         found = {result.status for result in self.steps}
         return 1 if FAILED in found else 3 if UNKNOWN in found else 0
 
-    def without_texts(self) -> dict[str, Any]:
-        """As plain data for JSON, without ``found``, which has names of this host."""
+    def without_texts(self) -> str:
+        """A JSON document without ``found``, which has names of this host."""
         steps = [{k: v for k, v in asdict(each).items() if k != "found"} for each in self.steps]
-        return {**asdict(self), "steps": steps}
+        return json.dumps({**asdict(self), "steps": steps})
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:

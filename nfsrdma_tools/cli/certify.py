@@ -117,7 +117,6 @@ def _begun(target: str | None, vers: str | None, module: bool, pull: bool, path:
 
 def _certified(path: Path, bundle: Path, as_json: bool) -> Certificate:
     """Run the steps that a store lacks, and write the bundle."""
-    import json
     import shlex
     from contextlib import closing, suppress
 
@@ -161,8 +160,7 @@ def _certified(path: Path, bundle: Path, as_json: bool) -> Certificate:
                     else:
                         status.update(" ".join(event))
             made = collect(certification.plan.server)
-            results = certification.certificate.without_texts()
-            made.files[CERTIFICATE] = json.dumps(results).encode()
+            made.files[CERTIFICATE] = certification.certificate.without_texts().encode()
             write_new(bundle, anonymized(made).archive())
         except KeyboardInterrupt:
             tell(again)
