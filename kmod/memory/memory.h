@@ -126,7 +126,7 @@ struct nfr_cache {
  * @depth: pages per MR
  * @room: scatterlist entries per MR, each of one page or more
  * @max_entry: bytes per scatterlist entry, whole pages
- * @cuts: MRs that a span may need in addition, see nfr_mem_map()
+ * @cuts: MRs that head, pages and tail of a span may need in addition each, see nfr_mem_map()
  * @next: address of the next use of an MR
  * @total: number of MRs allocated
  * @recycled: number of MRs whose work requests failed

@@ -392,7 +392,9 @@ void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wante
  */
 u32 nfr_mem_pool_regions(const struct nfr_pool *pool, const struct nfr_span *span)
 {
-	return nfr_mem_span_regions(span, pool->room) + pool->cuts;
+	u32 parts = !!span->head.iov_len + !!span->page_len + !!span->tail.iov_len;
+
+	return nfr_mem_span_regions(span, pool->room) + parts * pool->cuts;
 }
 
 /**
@@ -407,7 +409,7 @@ u32 nfr_mem_pool_regions(const struct nfr_pool *pool, const struct nfr_span *spa
  */
 u32 nfr_mem_pool_chain(const struct nfr_pool *pool)
 {
-	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, pool->room) + 2 + pool->cuts;
+	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, pool->room) + 2 + 3 * pool->cuts;
 
 	return 2 * 2 * regions + 1;
 }
