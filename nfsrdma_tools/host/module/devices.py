@@ -6,6 +6,7 @@ The module computes each limit: a line has a name and a value, or "VALUE of MOST
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ def devices(machine: Machine = LIVE) -> list[Device]:
         text = machine.path(_FILE).read_text()
     except OSError:
         return []
-    return [_device(part) for part in text.split("device ")[1:]]
+    return [_device(part) for part in re.split("^device ", text, flags=re.MULTILINE)[1:]]
 
 
 def _device(part: str) -> Device:

@@ -283,7 +283,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "mount": (make_mount, MOUNT),
     "module status": (
         show_module,
-        "built built_srcversion installed kernel_too_old loaded_is_this_source origin ours owner "
+        "built built_srcversion devices(limits name values(x)) installed kernel_too_old "
+        "loaded_is_this_source origin ours owner "
         "registered(kernel state version) release server(clients(calls connected credits "
         "dones_outstanding exposed_memory floor granted_memory grants(x) in_use lanes memory "
         "peer personality reason reply_memory) connections connections_max dones_outstanding "
