@@ -16,7 +16,7 @@ from unit.cli.hostile_files import CAPTURES, LARGEST, STORES, capture, store
 PEAK_KB = 256 << 10
 PROGRAM = """
 import atexit, pathlib, resource, sys
-resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 # ru_maxrss is that of the parent if it is larger
 peak = pathlib.Path(sys.argv.pop(1))
