@@ -80,6 +80,9 @@ static int card_gone_set(void *data, u64 value)
 	if (!ib_device_try_get(&card->ib))
 		return -ENODEV;
 	WRITE_ONCE(card->gone, true);
+	/* a driver that is removed knows that its firmware does not answer */
+	if (READ_ONCE(card->firmware) == CARD_STOPPED)
+		card_set_firmware(card, CARD_FAILED);
 	card_qp_break(card, 0, true);
 	card_report_fatal(card);
 	ib_unregister_device_queued(&card->ib);

@@ -194,6 +194,7 @@ struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool);
 void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr);
 int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction);
 void nfr_mem_unmap(const struct nfr_mr *mr);
+u32 nfr_mem_device_read_sges(const struct ib_device *device, u32 sends);
 bool nfr_mem_device_joins(const struct ib_device *device);
 u32 nfr_mem_scatter_least(struct ib_device *device, struct page **pages, u32 base, u32 length);
 int nfr_mem_scatter_map(struct nfr_scatter *scatter, const struct ib_pd *pd, struct nfr_span *span,

@@ -780,6 +780,18 @@ void nfr_mem_transfer_destroy_all(struct nfr_transfer *transfer)
 /* --- elements of a message --- */
 
 /**
+ * nfr_mem_device_read_sges - compute how many elements an RDMA Read of a queue pair may have
+ * @device: RDMA device
+ * @sends: max_send_sge of the queue pair
+ *
+ * Return: number of elements, of which a driver may allow a Read fewer than other requests.
+ */
+u32 nfr_mem_device_read_sges(const struct ib_device *device, u32 sends)
+{
+	return min(sends, (u32)device->attrs.max_sge_rd ?: sends);
+}
+
+/**
  * nfr_mem_device_joins - check whether pages, wherever they lie, take one element of a message
  * @device: RDMA device
  *

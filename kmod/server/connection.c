@@ -497,8 +497,10 @@ static void nfr_svc_addresses(struct nfr_svc *svc)
  */
 static u32 nfr_svc_chain(const struct nfr_svc *svc)
 {
-	return DIV_ROUND_UP(svc->max_message, PAGE_SIZE * svc->conn->profile.send_sges) +
-	       NFR_SVC_CLIENT_SEGS + 1;
+	const struct nfr_conn *conn = svc->conn;
+	u32 sges = nfr_mem_device_read_sges(conn->device, conn->profile.send_sges);
+
+	return DIV_ROUND_UP(svc->max_message, PAGE_SIZE * sges) + NFR_SVC_CLIENT_SEGS + 1;
 }
 
 /* RFC 8797, section 4: a server answers that it will use Send With Invalidate. */

@@ -300,12 +300,9 @@ static void nfr_client_reader_init(struct nfr_branch *branch)
 /* Elements of an RDMA Read; 0 if it would need a registration of the memory that it writes to */
 static u32 nfr_client_reader_sges(const struct ib_device *device, u32 port)
 {
-	const struct ib_device_attr *attrs = &device->attrs;
+	u32 sends = min_t(u32, device->attrs.max_send_sge, NFR_READER_SGES);
 
-	if (rdma_protocol_iwarp(device, port))
-		return 0;
-	return min3((u32)attrs->max_send_sge, (u32)attrs->max_sge_rd ?: NFR_READER_SGES,
-		    NFR_READER_SGES);
+	return rdma_protocol_iwarp(device, port) ? 0 : nfr_mem_device_read_sges(device, sends);
 }
 
 /* See nfr_client_personality.limits. Other memory takes fewer elements than one for each page. */

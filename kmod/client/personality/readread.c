@@ -701,10 +701,11 @@ static void nfr_client_fetch_fit(struct nfr_conn *conn)
 {
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	struct nfr_profile *profile = &conn->profile;
-	u32 chain;
+	u32 sges, chain;
 
 	profile->send_sges = min_t(u32, attrs->max_send_sge, NFR_READ_SGES);
-	chain = NFR_READ_CONTEXTS + NFR_READ_PAGES / profile->send_sges;
+	sges = nfr_mem_device_read_sges(conn->device, profile->send_sges);
+	chain = NFR_READ_CONTEXTS + NFR_READ_PAGES / sges;
 	profile->least_sends = max(profile->least_sends, 2 * chain);
 	profile->sends += conn->wanted.credits + 2 * chain;
 	profile->rw_contexts = max_t(u32, conn->wanted.credits, NFR_READ_CONTEXTS);
