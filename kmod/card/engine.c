@@ -5,7 +5,8 @@
  * The engine starts each request (it leaves the card), executes it (the peer acts
  * on it) and completes it (the answer arrives), each step in the order of
  * posting. A Read starts when the number of Reads in flight permits, a fenced
- * request when no Read is in flight.
+ * request when no Read is in flight, and with card_qp.fences, a registration
+ * when all requests before it are complete.
  *
  * Without a wire, the three steps follow each other immediately. With a wire,
  * each step has a time. The timer waits for the first step with a visible
@@ -101,8 +102,10 @@ static bool card_is_seen_at_arrival(const struct card_send *send)
 /* Whether the consumer or a later request waits for the completion of this request */
 static bool card_is_awaited(const struct card_qp *qp, const struct card_send *send)
 {
+	bool delays = send->opcode == IB_WR_RDMA_READ || qp->fences;
+
 	return send->flags & IB_SEND_SIGNALED || send->status != IB_WC_SUCCESS ||
-	       (send->opcode == IB_WR_RDMA_READ && qp->started != READ_ONCE(qp->sq.head));
+	       (delays && qp->started != READ_ONCE(qp->sq.head));
 }
 
 /* A request completes no earlier than those before it */

@@ -310,6 +310,18 @@ static const char *registration_waits_for_earlier_requests(struct pair *pair)
 	return NULL;
 }
 
+/* Nothing else has the engine look at the queue again */
+static const char *registration_comes_after_an_unsignaled_request(struct pair *pair)
+{
+	struct end *end = &pair->near;
+
+	EXPECT(!order(end, "latency", LATENCY) && !order(&pair->far, "latency", LATENCY));
+	EXPECT(!post_empty(end, 1, 0));
+	EXPECT(!reg(end, 2, IB_ACCESS_LOCAL_WRITE));
+	EXPECT(comes(end, 2, IB_WC_SUCCESS));
+	return NULL;
+}
+
 /* --- errors --- */
 
 static const char *invalidation_of_an_invalid_region(struct pair *pair)
@@ -458,8 +470,9 @@ const struct test profile_tests[] = {
 	TEST(query_after_a_failure),
 	TEST(flush_comes_after_its_delay),
 	TEST(stopped_firmware_completes_nothing),
-	/* last: it leaves a wire */
+	/* last: they leave a wire */
 	TEST(registration_waits_for_earlier_requests),
+	TEST(registration_comes_after_an_unsignaled_request),
 };
 
 const unsigned int num_profile_tests = ARRAY_SIZE(profile_tests);
