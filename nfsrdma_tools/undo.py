@@ -434,7 +434,7 @@ def _raise_for(failures: list[str]) -> None:
     if not failures:
         return
     error = UserError("; ".join(failures), "undo it by hand")
-    if isinstance(sys.exception(), (KeyboardInterrupt, GeneratorExit)):
+    if isinstance(sys.exc_info()[1], (KeyboardInterrupt, GeneratorExit)):
         # an error in its place would be one of the block, and the caller would go on
         print(f"nfsrdma: {error}", file=sys.stderr)
         return

@@ -19,7 +19,7 @@ from nfsrdma_tools.sizes import format_size
 if TYPE_CHECKING:
     from nfsrdma_tools.host.kernel_modules import ModuleFile
     from nfsrdma_tools.host.module.build import Build
-    from nfsrdma_tools.host.module.devices import Device
+    from nfsrdma_tools.host.module.devices import DeviceLimits
     from nfsrdma_tools.host.module.server_debugfs import Client, ServerTransport
     from nfsrdma_tools.host.module.status import ParameterValue, Status
     from nfsrdma_tools.host.nfs.personality import ClientTransport
@@ -346,7 +346,7 @@ def _client(client: Client) -> str:
     return f"{client.peer}, {client.personality}, {use}, {state}{reason}"
 
 
-def _devices(status: Status) -> list[tuple[Device, str]]:
+def _devices(status: Status) -> list[tuple[DeviceLimits, str]]:
     """Each device with each of its limits."""
     return [(device, text) for device in status.devices for text in device.limits or ("no limits",)]
 

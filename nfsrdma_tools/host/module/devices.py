@@ -16,7 +16,7 @@ from nfsrdma_tools.sizes import format_size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Device", "devices"]
+__all__ = ["DeviceLimits", "devices"]
 
 _FILE = "sys/kernel/debug/nfsrdma/devices"
 _LANES = {
@@ -31,7 +31,7 @@ _NO_GRANTS = {
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceLimits:
     """An RDMA device, and its limits for our module."""
 
     name: str
@@ -41,7 +41,7 @@ class Device:
     """What the device cannot do, and why; () for a device that can do everything."""
 
 
-def devices(machine: Machine = LIVE) -> list[Device]:
+def devices(machine: Machine = LIVE) -> list[DeviceLimits]:
     """The devices; [] if our module is not loaded, and for users other than root."""
     try:
         text = machine.path(_FILE).read_text()
@@ -50,10 +50,10 @@ def devices(machine: Machine = LIVE) -> list[Device]:
     return [_device(part) for part in re.split("^device ", text, flags=re.MULTILINE)[1:]]
 
 
-def _device(part: str) -> Device:
+def _device(part: str) -> DeviceLimits:
     name, *lines = part.splitlines()
     values = dict(line.split(" ", 1) for line in lines)
-    return Device(name, values, tuple(_limits(values)))
+    return DeviceLimits(name, values, tuple(_limits(values)))
 
 
 def _limits(values: dict[str, str]) -> Iterator[str]:

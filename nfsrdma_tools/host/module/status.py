@@ -15,7 +15,7 @@ from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import install as module_install
 from nfsrdma_tools.host.module import server_debugfs
-from nfsrdma_tools.host.module.devices import Device, devices
+from nfsrdma_tools.host.module.devices import DeviceLimits, devices
 from nfsrdma_tools.host.module.install import Registered
 from nfsrdma_tools.host.module.parameters import Parameter, known
 from nfsrdma_tools.host.module.server_debugfs import ServerTransport
@@ -65,7 +65,7 @@ class Status:
     """The version that `module install` installed; "" if none."""
     transports: tuple[ClientTransport, ...] = ()
     """The client transports of our module; () for users other than root."""
-    devices: tuple[Device, ...] = ()
+    devices: tuple[DeviceLimits, ...] = ()
     """RDMA devices and their limits for our module, if it is loaded; () for users other than
     root."""
 
