@@ -8,9 +8,10 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import NoReturn
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import rdma_routes
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.host.nfs.target import Target
@@ -125,9 +126,17 @@ class Certificate:
     def from_json(cls, text: str) -> Certificate:
         """The certificate of a document, also without texts; UserError if it is none."""
         try:
-            return typed(cls, json.loads(text))
+            made: Certificate = typed(cls, json.loads(text, parse_constant=_no_number))
+            for result in made.steps:
+                if result.status not in (PASSED, FAILED, UNKNOWN):
+                    raise ValueError(f"{one_line(result.status)!r} is no status of a step")
         except INVALID as error:
             raise UserError(f"this is not a certificate: {fault(error)}") from error
+        return made
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of a certificate")
 
 
 def link_of(machine: Machine, target: str) -> Link | None:

@@ -73,10 +73,11 @@ def certify(
 
     path = bundle or Path(f"nfsrdma-certify-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
     try:
-        _require_new(path)
         if resume and (target or vers or module or pull or store):
             raise UsageError("--resume excludes a target, --vers, --module, --pull and --output")
-        kept = resume or _begun(target, vers, module, pull, store or Path("certify.db"))
+        output = store or Path("certify.db")
+        _require_room(path, resume or output)
+        kept = resume or _begun(target, vers, module, pull, output)
         certificate = _certified(kept, path, as_json)
     except UserError as error:
         # 1 means that a step failed
@@ -90,10 +91,16 @@ def certify(
     raise typer.Exit(certificate.exit_status)
 
 
-def _require_new(path: Path) -> None:
-    # also if it is a link to nothing, which sqlite would follow
-    if os.path.lexists(path):
-        raise UserError(f"{path} exists", "remove it, or name another file")
+def _require_room(bundle: Path, store: Path) -> None:
+    """UserError now, and not after the last step, if the bundle cannot be a new file."""
+    if os.path.lexists(bundle):
+        raise UserError(f"{bundle} exists", "remove it, or name another file with --bundle")
+    if not os.access(bundle.parent, os.W_OK):
+        raise UserError(f"cannot write into {bundle.parent}", "name another file with --bundle")
+    if bundle.parent.resolve() / bundle.name == store.parent.resolve() / store.name:
+        raise UserError(
+            f"{bundle} is both the store and the bundle", "name another file with --bundle"
+        )
 
 
 def _begun(target: str | None, vers: str | None, module: bool, pull: bool, path: Path) -> Path:
@@ -110,8 +117,14 @@ def _begun(target: str | None, vers: str | None, module: bool, pull: bool, path:
     plan = plan_for(target, vers)
     # an empty file is a new store; nobody else's link is in its place
     write_new(path, b"")
-    with Store(path) as store:
-        begin(plan, store, module, pull)
+    try:
+        with Store(path) as store:
+            begin(plan, store, module, pull)
+    except UserError:
+        # a full disk: without its plan, nothing can be resumed
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        raise
     return path
 
 

@@ -525,8 +525,29 @@ def test_a_link_in_place_of_a_new_store_is_not_followed(tmp_path: Path, host: Ho
     with pytest.raises(UserError, match=r"new\.db exists"):
         command._begun("server:/export", None, False, False, path)
     with pytest.raises(UserError, match=r"new\.db exists"):
-        command._require_new(path)
+        command._require_room(path, tmp_path / "store.db")
     assert not path.exists()
+
+
+def test_a_bundle_that_cannot_be_written_is_refused_before_the_steps(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    with pytest.raises(UserError, match=r"cannot write into .*no folder"):
+        command._require_room(tmp_path / "no folder" / "bundle", store)
+    with pytest.raises(UserError, match="both the store and the bundle"):
+        command._require_room(tmp_path / "store.db", store)
+    command._require_room(tmp_path / "bundle", store)
+
+
+def test_a_store_without_a_plan_is_removed(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr(steps, "begin", full)
+    with pytest.raises(UserError, match="the disk is full"):
+        command._begun("server:/export", None, False, False, tmp_path / "certify.db")
+    assert not list(tmp_path.glob("certify.db*"))
 
 
 @pytest.mark.parametrize(
@@ -840,6 +861,11 @@ def test_exit_status_and_row(
 
 
 def test_a_document_of_another_form_is_refused() -> None:
-    for text in ("[]", "{", '{"row": {}, "steps": 5}', '{"row": 1, "steps": []}'):
+    row = '{"kernel": "", "nfsrdma": "", "date": ""}'
+    step = '{"step": "doctor", "over": "", "status": "%s", "seconds": %s}'
+    document = f'{{"row": {row}, "steps": [{step}]}}'
+    assert Certificate.from_json(document % ("passed", 1)).steps[0].status == PASSED
+    forms = ("[]", "{", '{"row": {}, "steps": 5}', '{"row": 1, "steps": []}')
+    for text in (*forms, document % ("great", 1), document % ("passed", "NaN")):
         with pytest.raises(UserError, match="this is not a certificate"):
             Certificate.from_json(text)
