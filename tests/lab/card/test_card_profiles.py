@@ -26,13 +26,15 @@ PROFILES, DRIVERS = card_profiles.read(), card_profiles.drivers()
 SIZES = around(4096, 6 * 4096, 13 * 4096, 30 * 4096, 1 << 20)
 WAYS = ("buffered-skewed", "direct-skewed")
 FIRST = "bnxt"
+# long: requests of several RPCs are on their way at a time
+WIRE = "1gbit/2ms"
 DEBUGFS = Path("/sys/kernel/debug/nfsrdma_card")
 
 
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
-    """A solo lab with two modelled cards, whose profile is FIRST."""
-    with cards_lab(pytestconfig, "profiles", profile=FIRST) as lab:
+    """A solo lab with two modelled cards, whose profile is FIRST, and a WIRE."""
+    with cards_lab(pytestconfig, "profiles", link=WIRE, profile=FIRST) as lab:
         yield lab
 
 
