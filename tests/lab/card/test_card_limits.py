@@ -39,7 +39,8 @@ WAYS = {
 FALLBACKS = {"pre-posted": "lane_fallbacks", "optimistic": "optimistic_misses"}
 PROFILES, DRIVERS = card_profiles.read(), card_profiles.drivers()
 FAULTY = ("irdma-roce", "bnxt")
-STOPPED = ("mlx5", *FAULTY)
+# not mlx5, without a reserved key: the RDMA core warns of the region that it makes instead
+STOPPED = ("mlx4", *FAULTY)
 PAGE = 4096
 # what is shorter than a chunk has to be
 PADDED = 15
@@ -204,14 +205,15 @@ def stop(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def replace(refuses: bool) -> None:
+def replace(waits: bool) -> None:
     """The first card is removed, and another one added.
 
-    ``refuses``: its driver destroys no region meanwhile, for which the removal waits.
+    ``waits``: its driver accepts requests that it never completes, for which the removal waits:
+    rdma_cm for its last message, and our module for regions if the driver destroys none.
     """
     card = modelled.SYSFS / "card0"
     modelled.order("card0", "gone", 1)
-    if refuses:
+    if waits:
         time.sleep(2)
         assert card.exists()
         modelled.order("card0", "dead", 0)
@@ -220,7 +222,7 @@ def replace(refuses: bool) -> None:
 
 
 @on("client", timeout=1800)
-def stopped(refuses: bool) -> None:
+def stopped(waits: bool) -> None:
     """The firmware of the client's card stops under load; it works again, or the card is replaced.
 
     Calls time out after 2 s.
@@ -231,16 +233,16 @@ def stopped(refuses: bool) -> None:
             modelled.order("card0", "dead", 0)
         with modelled.load():
             stop(8)
-            replace(refuses)
+            replace(waits)
         with modelled.load():
             stop(8)
             modelled.order("card0", "dead", 2)
             time.sleep(2)
-            replace(refuses)
+            replace(waits)
 
 
 @pytest.mark.parametrize("personality", ["read-write", "pre-posted", "optimistic"])
 @pytest.mark.parametrize("profile", STOPPED)
 def test_a_mount_survives_stopped_firmware(lab: Lab, profile: str, personality: str) -> None:
     with used(lab, profile, personality):
-        stopped(lab, PROFILES[profile]["failed_dereg"] != 0)
+        stopped(lab, PROFILES[profile]["failed_post"] == 0)
