@@ -356,7 +356,7 @@ static inline void card_count_add(struct card *card, enum card_counter counter, 
 	this_cpu_add(card->counts->value[counter], value);
 }
 
-/* What a driver returns that has one result while the firmware has stopped, and one after that */
+/* Choose the result of a driver: while the firmware has stopped, or once the driver has noticed */
 static inline int card_result(const struct card *card, int stopped, int failed)
 {
 	switch (READ_ONCE(card->firmware)) {

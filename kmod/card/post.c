@@ -136,7 +136,7 @@ static bool card_accepts(const struct card_qp *qp)
 	return qp->state == IB_QPS_RTS || qp->state == IB_QPS_ERR;
 }
 
-/* What the driver answers to a post if the firmware does not work */
+/* The result of a post if the firmware does not work */
 static int card_post_fails(const struct card *card)
 {
 	return card_result(card, 0, card->profile->failed_post);

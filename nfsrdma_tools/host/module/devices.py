@@ -38,7 +38,7 @@ class DeviceLimits:
     values: dict[str, str]
     """As the module prints them."""
     limits: tuple[str, ...]
-    """What the device cannot do, and why; () for a device that can do everything."""
+    """Lines about its limits, with the cause of each; () for a device without limits."""
 
 
 def devices(machine: Machine = LIVE) -> list[DeviceLimits]:
