@@ -13,6 +13,7 @@
 
 static struct dentry *nfr_observe_client_root;
 static struct dentry *nfr_observe_svc_root;
+static struct dentry *nfr_observe_device_file;
 
 static int nfr_observe_client_counters_show(struct seq_file *seq, void *unused)
 {
@@ -258,12 +259,12 @@ void nfr_observe_totals(const struct file_operations *totals)
 }
 
 /**
- * nfr_observe_devices - create the file devices
+ * nfr_observe_devices - create the file nfsrdma-devices
  * @devices: its operations
  */
 void nfr_observe_devices(const struct file_operations *devices)
 {
-	debugfs_create_file("devices", 0400, nfr_observe_client_root, NULL, devices);
+	nfr_observe_device_file = debugfs_create_file("nfsrdma-devices", 0400, NULL, NULL, devices);
 }
 
 /**
@@ -287,10 +288,11 @@ void nfr_observe_start(void)
 }
 
 /**
- * nfr_observe_stop - remove the directories of the module
+ * nfr_observe_stop - remove the directories and files of the module
  */
 void nfr_observe_stop(void)
 {
+	debugfs_remove(nfr_observe_device_file);
 	debugfs_remove_recursive(nfr_observe_svc_root);
 	debugfs_remove_recursive(nfr_observe_client_root);
 }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceLimits", "devices"]
 
-_FILE = "sys/kernel/debug/nfsrdma/devices"
+_FILE = "sys/kernel/debug/nfsrdma-devices"
 _LANES = {
     "lane_read": "READs of clients on lanes (pre-posted)",
     "lane_reply": "replies of the server on lanes (pre-posted)",

@@ -22,7 +22,7 @@ FULL = {
 
 def read(folder: Path, *each: dict[str, str]) -> list[tuple[str, tuple[str, ...]]]:
     """Each device of the file that the module makes of these, with its limits."""
-    file = Machine(folder).path("sys/kernel/debug/nfsrdma/devices")
+    file = Machine(folder).path("sys/kernel/debug/nfsrdma-devices")
     file.parent.mkdir(parents=True)
     parts = (
         f"device dev{number}\n" + "".join(f"{name} {value}\n" for name, value in values.items())
