@@ -167,7 +167,8 @@ static void end_close(struct end *end)
 	if (!IS_ERR_OR_NULL(end->pd))
 		ib_dealloc_pd(end->pd);
 	end_unmap(end);
-	if (end->data)
+	/* memory that stays mapped must not be mapped again, which would be another mistake */
+	if (end->data && unmaps)
 		free_pages_exact(end->data, SIZE);
 }
 
