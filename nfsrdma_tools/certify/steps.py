@@ -100,7 +100,7 @@ def plan_for(target: str, vers: str | None) -> Plan:
 
 
 def begin(plan: Plan, store: Store, module: bool, pull: bool) -> None:
-    """Store what a certification is to do, and on which hardware."""
+    """Store the plan of a certification, and the hardware that it is about."""
     store.add_plan(plan)
     _keep(store, plan, Certificate(row_of(LIVE, plan.target), module=module, pull=pull))
 
@@ -112,7 +112,7 @@ def _keep(store: Store, plan: Plan, certificate: Certificate) -> None:
 class Certification:
     """The steps of one certification, and their results until now in ``certificate``.
 
-    ``tell`` prints a request to the user, ``show`` what a step does now.
+    ``tell`` prints a request to the user, ``show`` the progress of a step.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Certification:
             raise foreign
         self._store, self.plan = store, store.plan()
         noted = store.noted(self.plan, _NOTE)
-        # a plan of other hands may name any mount point
+        # a plan that certify did not write may name any mount point
         ours = replace(plan_for(self.plan.target, self.plan.vers), uid=self.plan.uid)
         if not noted or self.plan != ours:
             raise foreign
@@ -151,7 +151,7 @@ class Certification:
             raise UserError("only root may mount", "run this as root")
         busy = UserError("another certification runs on this host", "wait for it")
         with host_lock("certify", busy=busy), journal() as self._changes:
-            # after the journal's own start, which undoes what a killed certification has mounted
+            # after the start of the journal, which undoes the mounts of a killed certification
             self._require_own_connections()
             self._require_same_host()
             with contextlib.suppress(UserError):
@@ -443,7 +443,7 @@ class Certification:
     def _files(self) -> Iterator[None]:
         """The folder of files is removed from the server at the end of the block.
 
-        Over TCP: the transport of the step may be what failed.
+        Over TCP, because the transport of the step may have failed.
         """
         try:
             yield
@@ -471,11 +471,11 @@ class Certification:
         try:
             output = run_isolated(_TRANSFER, *words, timeout=_LIMIT_S, watch=watch)
         except JobError as error:
-            what = f"{verb} over {made.transport}: {error.message}"
+            message = f"{verb} over {made.transport}: {error.message}"
             if verb == "write" and error.number in _NO_PLACE:
                 hint = "export it with rw,no_root_squash, and free some space there"
-                raise _CannotRunError(what, hint) from error
-            raise JobError(what) from error
+                raise _CannotRunError(message, hint) from error
+            raise JobError(message) from error
         finally:
             self._counted.append(mountstats.difference(mountstats.read(made.directory), before))
         done = json.loads(output)
@@ -489,7 +489,7 @@ class Certification:
 def compared(
     stats: MountStats, rows: dict[str, list[dict[str, Any]]]
 ) -> dict[str, tuple[float, float]]:
-    """Counts of the probes, and what each must be: by mountstats, or by another probe."""
+    """Counts of the probes, each with its expected value: of mountstats, or of another probe."""
 
     def sums(of: str, *columns: str) -> float:
         return float(sum(row[column] for row in rows[of] for column in columns))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma certify``: what passes on this host, its card and a server."""
+"""``nfsrdma certify``: test this host, its card and a server."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _certified(path: Path, bundle: Path, as_json: bool) -> Certificate:
 
     def tell(text: str) -> None:
         console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
-        # a request for the user's hand must not wait in a buffer
+        # the request to pull the cable must not wait in a buffer
         console.file.flush()
 
     if not path.is_file():
