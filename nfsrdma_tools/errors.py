@@ -66,8 +66,9 @@ class CommandError(UserError):
 class ProgramMissingError(UserError):
     """A program is not installed."""
 
-    def __init__(self, program: str) -> None:
-        super().__init__(f"{program} is not installed", f"install the package with {program}")
+    def __init__(self, program: str, hint: str = "") -> None:
+        hint = hint or f"install the package with {program}"
+        super().__init__(f"{program} is not installed", hint)
 
 
 def one_line(text: str) -> str:

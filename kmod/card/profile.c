@@ -10,8 +10,8 @@
 
 /*
  * Each value names its source in drivers/infiniband/hw of Linux 6.12, a file and a function.
- * "Firmware": the driver reports what the firmware says; the value here is one that a card was seen
- * to report, or, where none is known, that of the model. Kernel queue pairs only.
+ * "Firmware": the driver reports the firmware's value; the value here is one that a card of this
+ * kind reported or, where no report is known, the model's. Kernel queue pairs only.
  */
 static const struct card_profile card_profiles[] = {
 	{

@@ -183,7 +183,7 @@ def _limits(machine: Machine, device: str) -> dict[str, int]:
 
 
 def table(certificates: Iterable[Certificate]) -> Sequence[tuple[str, ...]]:
-    """The rows of the page of tested hardware; what is not known is marked so."""
+    """The rows of the page of tested hardware; an unknown value is marked as unknown."""
     return [
         (
             *(text or UNKNOWN for text in (row.card, row.driver, row.firmware, row.kernel)),

@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from nfsrdma_tools.certify.result import (
     row_of,
 )
 from nfsrdma_tools.doctor.checks import examine
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host.kernel_log.explain import explain
 from nfsrdma_tools.host.kernel_log.sources import kernel_ring
 from nfsrdma_tools.host.machine import LIVE, Machine
@@ -49,7 +50,7 @@ from nfsrdma_tools.sweep.plan import PERSONALITY, Plan, preset
 from nfsrdma_tools.sweep.progress import TrialDone
 from nfsrdma_tools.sweep.runner import Options, mount_point, with_our_module
 from nfsrdma_tools.sweep.store import FAILED as TRIAL_FAILED
-from nfsrdma_tools.sweep.store import NOT_OFFERED, Store
+from nfsrdma_tools.sweep.store import NOT_OFFERED, Store, StoreError
 from nfsrdma_tools.sweep.trial import (
     Bench,
     NotOfferedError,
@@ -73,6 +74,8 @@ _SETTLES_S, _PAUSE_S = 5.0, 0.2
 _NO_PLACE = frozenset((1, 13, 28, 30, 122))
 """EPERM, EACCES, ENOSPC, EROFS, EDQUOT: the export does not let this host write."""
 _SHOWN = 3
+# a part of a hint: ", or give --file-size" of sweep, "; or sweep with --no-probes"
+_OTHER_OPTION = re.compile(r"(^|[,;] *)[^,;]*--(?!vers\b)[a-z][^,;]*")
 _NOTE = "certify"
 
 _Outcome = tuple[str, str, Mapping[str, float]]
@@ -97,7 +100,7 @@ def plan_for(target: str, vers: str | None) -> Plan:
 
 
 def begin(plan: Plan, store: Store, module: bool, pull: bool) -> None:
-    """Store what a certification is to do, and on which hardware."""
+    """Store the plan of a certification, and the hardware that it is about."""
     store.add_plan(plan)
     _keep(store, plan, Certificate(row_of(LIVE, plan.target), module=module, pull=pull))
 
@@ -109,7 +112,7 @@ def _keep(store: Store, plan: Plan, certificate: Certificate) -> None:
 class Certification:
     """The steps of one certification, and their results until now in ``certificate``.
 
-    ``tell`` prints a request to the user, ``show`` what a step does now.
+    ``tell`` prints a request to the user, ``show`` the progress of a step.
     """
 
     def __init__(
@@ -119,12 +122,15 @@ class Certification:
         tell: Callable[[str], None],
         show: Callable[[str], None],
     ) -> None:
+        foreign = UserError(f"{store.path} is no store of nfsrdma certify", "give another file")
+        if not store.plans():
+            raise foreign
         self._store, self.plan = store, store.plan()
         noted = store.noted(self.plan, _NOTE)
-        # a plan of other hands may name any mount point
+        # a plan that certify did not write may name any mount point
         ours = replace(plan_for(self.plan.target, self.plan.vers), uid=self.plan.uid)
         if not noted or self.plan != ours:
-            raise UserError(f"{store.path} is no store of nfsrdma certify", "give another file")
+            raise foreign
         try:
             self.certificate = Certificate.from_json(noted)
         except UserError as error:
@@ -145,7 +151,7 @@ class Certification:
             raise UserError("only root may mount", "run this as root")
         busy = UserError("another certification runs on this host", "wait for it")
         with host_lock("certify", busy=busy), journal() as self._changes:
-            # after the journal's own start, which undoes what a killed certification has mounted
+            # after the start of the journal, which undoes the mounts of a killed certification
             self._require_own_connections()
             self._require_same_host()
             with contextlib.suppress(UserError):
@@ -183,7 +189,7 @@ class Certification:
                     load = stack.enter_context(with_our_module(plan, self._changes, self._options))
                     load(OURS)
                 except (UserError, OSError) as error:
-                    self._module_error = str(error)
+                    self._module_error = _described(error)
             yield from self._steps(group)
 
     def _steps(self, group: Sequence[StepName]) -> Iterator[StepName | Result]:
@@ -220,10 +226,13 @@ class Certification:
                     raise _CannotRunError(f"not run, because mount {needed} did not pass")
             with self._changes.section():
                 return functions[step](over)
-        except (_CannotRunError, NotOfferedError) as error:
-            return UNKNOWN, str(error), {}
+        except StoreError:
+            # without the store the step has no result
+            raise
+        except (_CannotRunError, NotOfferedError, ProgramMissingError) as error:
+            return UNKNOWN, _described(error), {}
         except (UserError, OSError) as error:
-            return FAILED, str(error), {}
+            return FAILED, _described(error), {}
 
     # ---- the steps
 
@@ -326,6 +335,8 @@ class Certification:
             for event in runner.sweep(self.plan, self._store, self._options):
                 if isinstance(event, TrialDone):
                     self._show(f"sweep: {event.done} trials")
+        except StoreError:
+            raise
         except UserError as error:
             cause = error.__cause__
             if isinstance(cause, JobError) and cause.number not in _NO_PLACE:
@@ -432,7 +443,7 @@ class Certification:
     def _files(self) -> Iterator[None]:
         """The folder of files is removed from the server at the end of the block.
 
-        Over TCP: the transport of the step may be what failed.
+        Over TCP, because the transport of the step may have failed.
         """
         try:
             yield
@@ -460,11 +471,11 @@ class Certification:
         try:
             output = run_isolated(_TRANSFER, *words, timeout=_LIMIT_S, watch=watch)
         except JobError as error:
-            what = f"{verb} over {made.transport}: {error.message}"
+            message = f"{verb} over {made.transport}: {error.message}"
             if verb == "write" and error.number in _NO_PLACE:
                 hint = "export it with rw,no_root_squash, and free some space there"
-                raise _CannotRunError(what, hint) from error
-            raise JobError(what) from error
+                raise _CannotRunError(message, hint) from error
+            raise JobError(message) from error
         finally:
             self._counted.append(mountstats.difference(mountstats.read(made.directory), before))
         done = json.loads(output)
@@ -478,7 +489,7 @@ class Certification:
 def compared(
     stats: MountStats, rows: dict[str, list[dict[str, Any]]]
 ) -> dict[str, tuple[float, float]]:
-    """Counts of the probes, and what each must be: by mountstats, or by another probe."""
+    """Counts of the probes, each with its expected value: of mountstats, or of another probe."""
 
     def sums(of: str, *columns: str) -> float:
         return float(sum(row[column] for row in rows[of] for column in columns))
@@ -499,6 +510,13 @@ def compared(
 
 def _counter(stats: MountStats, name: str) -> int:
     return sum(xprt.counters.get(name, 0) for xprt in stats.xprts)
+
+
+def _described(error: UserError | OSError) -> str:
+    """The error with its hint, without advice that names an option that certify lacks."""
+    if not isinstance(error, UserError):
+        return str(error)
+    return str(UserError(error.message, _OTHER_OPTION.sub("", error.hint)))
 
 
 def _is_ours(name: StepName) -> bool:

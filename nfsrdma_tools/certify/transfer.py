@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A separate program: write files of odd sizes to a folder of a mount, or read and compare them.
 
-It computes what each file must have from the file's name, so a reader needs nothing of the writer.
+It computes the content of a file from the file's name, so a reader needs nothing of the writer.
 It imports nothing of nfsrdma_tools: a parent kills it when the server does not answer.
 
 It prints its numbers as JSON, with a text for each of the first files with other data.  For an

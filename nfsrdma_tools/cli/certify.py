@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma certify``: what passes on this host, its card and a server."""
+"""``nfsrdma certify``: test this host, its card and a server."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _begun(target: str | None, vers: str | None, module: bool, pull: bool, path:
     """A new store with the plan of a certification."""
     from nfsrdma_tools.certify.steps import begin, plan_for
     from nfsrdma_tools.cli.shared_commands import write_new
-    from nfsrdma_tools.sweep.store import Store
+    from nfsrdma_tools.sweep.store import DiskFullError, Store
 
     if not target:
         raise UsageError("the export is missing", "usage: nfsrdma certify SERVER:/PATH")
@@ -120,11 +120,13 @@ def _begun(target: str | None, vers: str | None, module: bool, pull: bool, path:
     try:
         with Store(path) as store:
             begin(plan, store, module, pull)
-    except UserError:
-        # a full disk: without its plan, nothing can be resumed
+    except UserError as error:
+        # without its plan, nothing can be resumed
         for suffix in ("", "-wal", "-shm"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
-        raise
+        if isinstance(error, DiskFullError):
+            error = DiskFullError(path, "free space there, or name another file with --output")
+        raise error
     return path
 
 
@@ -149,22 +151,22 @@ def _certified(path: Path, bundle: Path, as_json: bool) -> Certificate:
 
     def tell(text: str) -> None:
         console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
-        # a request for the user's hand must not wait in a buffer
+        # the request to pull the cable must not wait in a buffer
         console.file.flush()
 
     if not path.is_file():
         raise UserError(f"no store {path} to resume", "begin: nfsrdma certify SERVER:/PATH")
     again = f"next: nfsrdma certify --resume {shlex.quote(str(path))}"
     status = console.status("")
-    with Store(path) as store:
+    with Store(path, must_exist=True) as store:
         options = of_this_host(Options(probes=False))
         certification = Certification(store, options, tell, status.update)
-        if certification.certificate.module:
-            tell(_MODULE)
-            # its steps report an error
-            with suppress(UserError):
-                build_with_progress()
         try:
+            if certification.certificate.module:
+                tell(_MODULE)
+                # its steps report an error
+                with suppress(UserError):
+                    build_with_progress()
             with status, closing(certification.run()) as events:
                 for event in events:
                     if isinstance(event, Result):
@@ -174,9 +176,13 @@ def _certified(path: Path, bundle: Path, as_json: bool) -> Certificate:
                         status.update(" ".join(event))
             made = collect(certification.plan.server)
             made.files[CERTIFICATE] = certification.certificate.without_texts().encode()
-            write_new(bundle, anonymized(made).archive())
-        except KeyboardInterrupt:
-            tell(again)
+            write_new(bundle, anonymized(made).archive(), "--bundle")
+        except (KeyboardInterrupt, SystemExit) as stop:
+            # SystemExit: SIGTERM, or SIGHUP of a terminal that is gone
+            with suppress(OSError):
+                tell(again)
+            if isinstance(stop, SystemExit):
+                raise
             raise typer.Exit(130) from None
         except (UserError, OSError) as error:
             # after the last step, only the bundle is missing

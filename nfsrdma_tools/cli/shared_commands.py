@@ -171,13 +171,23 @@ def _default(anonymous: bool) -> Path:
     return Path(f"nfsrdma-{host}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
 
 
-def write_new(path: Path, data: bytes) -> None:
-    """Write a new file that only this user may read; UserError if that fails."""
+def write_new(path: Path, data: bytes, option: str = "-o") -> None:
+    """Write a new file that only this user may read; UserError if that fails.
+
+    ``option`` names the file on the command line.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-            file.write(data)
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+        except OSError:
+            # a part of it is of no use, and the next attempt needs the name
+            path.unlink(missing_ok=True)
+            raise
     except FileExistsError as error:
-        raise UserError(f"{path} exists", "remove it, or name another file with -o") from error
+        message = f"remove it, or name another file with {option}"
+        raise UserError(f"{path} exists", message) from error
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error

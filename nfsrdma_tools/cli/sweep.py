@@ -273,7 +273,7 @@ def sweep(
     }
     if resume:
         _check_resume(resume, target, changes)
-        with Store(resume) as kept:
+        with Store(resume, must_exist=True) as kept:
             stored = kept.plan()
             _run(stored, kept, source(stored), as_json, again)
         return

@@ -42,7 +42,7 @@ from nfsrdma_tools.sweep.progress import (
     preparing,
     sizing,
 )
-from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Store, Trial
+from nfsrdma_tools.sweep.store import FAILED, NOT_OFFERED, Store, StoreError, Trial
 from nfsrdma_tools.sweep.trial import (
     IMMEDIATELY,
     Bench,
@@ -101,6 +101,8 @@ def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
         yield
     except UserError as error:
         left = _clean_up(bench, store, keep)
+        if isinstance(error, StoreError):
+            raise
         raise UserError("; ".join(filter(None, (error.message, left))), error.hint) from error
     except BaseException:
         _clean_up(bench, store, keep)

@@ -32,6 +32,7 @@ __all__ = [
     "OK",
     "VERSION",
     "CpuUsage",
+    "DiskFullError",
     "InEffect",
     "Merged",
     "RpcStatistics",
@@ -197,6 +198,8 @@ T = TypeVar("T")
 VERSION = 5
 APPLICATION = 0x4E465352  # "NFSR"
 _SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL"}
+# the second: no space for the index of the write-ahead log, in NAME-shm
+_FULL = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
 _NOTE = "INSERT OR REPLACE INTO notes (plan, key, value) VALUES (?, ?, ?)"
 _LOAD = "load of a server"  # instead of a plan's uid
 
@@ -205,10 +208,20 @@ class StoreError(UserError):
     """The file cannot serve as a store."""
 
 
-class Store:
-    """An open store.  Use as a context manager; ``read_only`` never writes a byte."""
+class DiskFullError(StoreError):
+    """The disk of the store has no space left; what was stored before is unchanged."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, hint: str = "free space there, then continue with --resume"):
+        super().__init__(f"{path}: its disk is full", hint)
+
+
+class Store:
+    """An open store.  Use as a context manager; ``read_only`` never writes a byte.
+
+    An empty or absent file becomes a store, unless ``must_exist``.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False, must_exist: bool = False) -> None:
         self.path = path
         if read_only and not path.is_file():
             raise StoreError(f"no store {path}", "run a sweep first, or give the path of its store")
@@ -217,7 +230,7 @@ class Store:
             if read_only:
                 # a row of a store is not longer than the store
                 self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(_size(path), _LEAST_LENGTH))
-            self._check(read_only)
+            self._check(read_only, must_exist)
             if not read_only:
                 # only after the check: a foreign file must not change
                 self._db.execute("PRAGMA journal_mode=WAL")
@@ -304,10 +317,10 @@ class Store:
         sql = "SELECT uid, facts FROM environments ORDER BY rowid"
         return dict(self._read(sql, (), lambda row: (row[0], _facts(json.loads(row[1])))))
 
-    def _check(self, read_only: bool) -> None:
+    def _check(self, read_only: bool, must_exist: bool) -> None:
         application = self._pragma("application_id")
         version = self._pragma("user_version")
-        if self._empty() and not read_only:
+        if self._empty() and not (read_only or must_exist):
             self._create()
         elif application != APPLICATION:
             raise StoreError(f"{self.path} is not a store of nfsrdma", "give another file")
@@ -358,6 +371,8 @@ class Store:
         try:
             yield
         except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorname", "") in _FULL:
+                raise DiskFullError(self.path) from error
             raise StoreError(f"{self.path}: {error}", _hint(str(error))) from error
         except StoreError:
             raise
@@ -391,11 +406,11 @@ def _words(sql: str) -> str:
 
 def _hint(message: str) -> str:
     hints = {
-        "not a database": "give a file that nfsrdma sweep wrote",
+        "not a database": "give a store of nfsrdma",
         "readonly": "the file or its folder cannot be written",
         "unable to open": "check that its folder exists and can be written",
-        "locked": "another sweep writes to it; give another file",
-        "full": "free space on its disk, then resume",
+        "locked": "another program writes to it; give another file",
+        "disk I/O error": "see the kernel's log, and the quota and free space of its disk",
     }
     known = (hint for word, hint in hints.items() if word in message)
     return next(known, "the store is damaged; give another file")

@@ -178,7 +178,8 @@ class TrialProbes:
         try:
             return self._open.enter_context(attached(NAMES, sums_only=True))
         except UserError as error:
-            raise UserError(error.message, f"{error.hint}; or sweep with --no-probes") from error
+            hint = "; or ".join(filter(None, (error.hint, "sweep with --no-probes")))
+            raise UserError(error.message, hint) from error
 
 
 def _why_not(wanted: bool) -> str:

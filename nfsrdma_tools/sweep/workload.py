@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools.command import END_WITH_US, Result, run
-from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.command import END_WITH_US, Result, is_installed, run
+from nfsrdma_tools.errors import ProgramMissingError, UserError, one_line
 from nfsrdma_tools.files import opened_regular, readable
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.sizes import format_size
@@ -375,7 +375,7 @@ _COMMON = (
 def run_job(file: int, *options: str, size: int) -> Job:
     """Run a job of fio of ``size`` bytes on an open file, timed in whole ms; raises JobError.
 
-    The threads of ``--numjobs`` have equal shares of ``size``.
+    The threads of ``--numjobs`` have equal shares of ``size``.  ProgramMissingError without fio.
     """
     # fio gets an open file and no path: it would follow a symbolic link that another writer of the
     # export puts in place of the file, and its parser gives some characters of a path a meaning.
@@ -385,7 +385,10 @@ def run_job(file: int, *options: str, size: int) -> Job:
     share = size // int(given.get("--numjobs", 1))
     engine = () if "--ioengine" in given else ("--ioengine=psync",)
     words = (f"--filename=/proc/{os.getpid()}/fd/{file}", f"--size={share}", *engine, *options)
-    job = parse(run(*argv, *words, check=False, timeout=120 + size / SLOWEST))
+    result = run(*argv, *words, check=False, timeout=120 + size / SLOWEST)
+    if result.returncode and not is_installed("fio"):
+        raise ProgramMissingError("fio")
+    job = parse(result)
     if given.get("--ioengine") == "io_uring":
         job = replace(job, has_workers=True)
     if job.bytes != size and "--runtime" not in given:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RDMA devices lack for our module, from its debugfs (kmod/module.c); root only.
+"""The limits of RDMA devices for our module, from its debugfs (kmod/module.c); root only.
 
 The module computes each limit: a line has a name and a value, or "VALUE of MOST".
 """
@@ -64,12 +64,12 @@ def _limits(values: dict[str, str]) -> Iterator[str]:
     if pages < pages_most:
         yield f"registers {pages} of {pages_most} pages at once: more registrations for each Call"
     yield from _optimistic(values)
-    for name, what in _LANES.items():
+    for name, messages in _LANES.items():
         size, most = _pair(values[name])
         if not size:
-            yield f"no {what}"
+            yield f"no {messages}"
         elif size < most:
-            yield f"{what}: up to {format_size(size)}"
+            yield f"{messages}: up to {format_size(size)}"
     if (grants := values["grants"]) != "yes":
         yield f"grants nothing to clients (optimistic): {_NO_GRANTS.get(grants, grants)}"
 

@@ -18,8 +18,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools import files
-from nfsrdma_tools.command import END_WITH_US, Result, run
-from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
+from nfsrdma_tools.command import END_WITH_US, Result, is_installed, run
+from nfsrdma_tools.errors import (
+    CommandError,
+    MismatchError,
+    ProgramMissingError,
+    UsageError,
+    UserError,
+)
+from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.machine import LIVE, Machine
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
 from nfsrdma_tools.host.nfs.mount_state import SPREAD, MountState, state
@@ -342,11 +349,15 @@ def _mount_argv(request: MountRequest, directory: Path) -> tuple[str, ...]:
 def mount_nfs(request: MountRequest, directory: Path, timeout: float) -> None:
     """Run mount.nfs, and kill it after ``timeout`` seconds.
 
-    Raises UnknownHostError, MountError for a known message, CommandError for others.
+    Raises UnknownHostError, ProgramMissingError, MountError for a known message, CommandError for
+    others.
     """
     argv = _mount_argv(request, directory)
     # a mount.nfs that waits must not outlive a killed nfsrdma, which could not undo it
     result = run(*END_WITH_US, *argv, check=False, timeout=timeout)
+    if result.returncode and not is_installed("mount.nfs"):
+        # setpriv is installed, and its message depends on its version
+        raise ProgramMissingError("mount.nfs", packages.install("nfs-utils"))
     if result.returncode:
         raise _explain(request, result, timeout)
 
@@ -355,7 +366,7 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
     if result.returncode == 124:
         return MountError(
             f"{request.target.host} did not answer within {timeout:g} s, so the mount was aborted",
-            "check that the server runs and is reachable, or raise --timeout",
+            "check that the server runs and is reachable",
         )
     if request.family == "rdma" and not _has_rdma():
         return _error(request, *_RDMA_MISSING)

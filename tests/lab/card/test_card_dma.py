@@ -246,7 +246,7 @@ def test_a_device_that_reads_copies_gets_no_references(ours: Lab) -> None:
 
 @on("client")
 def limits() -> dict[str, tuple[str, ...]]:
-    """What the module says of each card."""
+    """The limits of each card, as the module reports them."""
     return {device.name: device.limits for device in devices()}
 
 

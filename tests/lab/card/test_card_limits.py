@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our module over cards with the limits and behaviours of drivers: what it uses, and faults."""
+"""Our module over cards with the limits and behaviours of drivers: its use of them, and faults."""
 
 import ctypes
 import mmap
@@ -118,7 +118,7 @@ def scattered(count: int) -> list[memoryview]:
 
 
 def counts(folder: Path) -> dict[str, int]:
-    """What the client counts, and its READs."""
+    """Counters of the client, and the READs of its mount."""
     numbers = {"cache_hits": 0, "disconnects": 0}
     for row in connections():
         for name in numbers:
@@ -129,7 +129,7 @@ def counts(folder: Path) -> dict[str, int]:
 
 @on("client", timeout=900)
 def reads_of(personality: str, sizes: list[int]) -> list[dict[str, int]]:
-    """Read numbers of pages directly; returns what the client counted with each number."""
+    """Read numbers of pages directly; returns the client's counters after each number."""
     data, room, results = made(EXPORT / "limits", 7), scattered(max(sizes)), []
     largest = parameters(padded_max=16 * PAGE)
     with largest, mounted_export("vers=3,rsize=1048576") as folder:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""User-space verbs over the modelled card: programs, checks, figures, and what SIGKILL leaves."""
+"""User-space verbs over the modelled card: programs, checks, figures, cleanup after SIGKILL."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from testbed.labs import cards_lab
 
 VERBS, THERE = Path(__file__).with_name("card_verbs"), "/run/card_verbs.ko"
 UNBIND = f"echo {IDLE_FUNCTION} > /sys/bus/pci/drivers/nfsrdma_card/unbind"
-# what the kernel says of mappings that end so many times
+# the kernel's report, by the number of times that a mapping is ended
 REPORTS = {
     0: "device driver has pending DMA allocations while released from device",
     1: "",

@@ -46,9 +46,9 @@ from testbed.remote import on
 
 
 class Reads(NamedTuple):
-    """What the client counts of direct reads and of all, and what the server does of direct ones.
+    """Counters of the client for direct reads and all reads, and of the server for direct reads.
 
-    The counts of the server are those after the first optimistic or threadless read.
+    Those of the server are those after the first optimistic or threadless read.
     """
 
     direct: dict[str, int]

@@ -335,7 +335,7 @@ def test_reads_pause_when_refusals_end_connections(cards: Lab, cached: str) -> N
 
 @contextmanager
 def reported(card: str) -> Iterator[list[str]]:
-    """What the module says about a card in the kernel's log, complete after the block."""
+    """Lines of the module about a card in the kernel's log; complete after the block."""
     prefix, lines = f"nfsrdma: device {card}", list[str]()
 
     def found() -> list[str]:

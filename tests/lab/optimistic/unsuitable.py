@@ -46,7 +46,7 @@ class Granted(NamedTuple):
 
 
 class Counts:
-    """What the server grants from here on."""
+    """Counters of the server's grants, from here on."""
 
     def __init__(self) -> None:
         self._before, self._optimistic = counters(SERVER), answered_without_nfsd()

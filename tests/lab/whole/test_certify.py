@@ -54,7 +54,7 @@ def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
 
 
 class Certified(NamedTuple):
-    """The exit status, each step's status and text, and what the bundle has of the results."""
+    """The exit status, each step's status and text, and the certificate in the bundle."""
 
     status: int
     steps: dict[str, str]
@@ -72,7 +72,7 @@ def certified(lab: Lab, *options: str) -> Certified:
 
 
 def answered(lab: Lab, status: int) -> Certified:
-    """What the command printed, and wrote to the bundle."""
+    """The results that the command printed, and those in its bundle."""
     output, errors = (lab.run("client", "cat", str(path)).stdout for path in (OUTPUT, ERRORS))
     print(errors)
     assert output, errors
@@ -100,7 +100,7 @@ def started(options: list[str]) -> subprocess.Popen[bytes]:
 
 @on("client", timeout=HOUR)
 def run(options: list[str]) -> int:
-    """Certify, and do what it asks for: pull the cable of a card, and plug it in again."""
+    """Certify; pull the cable of a card, and plug it in again, when the command asks for it."""
     process, is_down = started(options), False
     while process.poll() is None:
         text = ERRORS.read_text()
@@ -114,9 +114,10 @@ def run(options: list[str]) -> int:
 
 @on("client", timeout=HOUR)
 def stop(options: list[str], done: int, mounted: bool, with_signal: int) -> tuple[int, list[str]]:
-    """End it after so many results, while it has a mount, or files on the server and no mount.
+    """Send a signal after ``done`` results.
 
-    Returns its exit status, and the results that it stored.
+    ``mounted``: while there is a mount; otherwise, while there are files on the server and no
+    mount.  Returns the exit status, and the results in the store.
     """
     process = started(options)
 
@@ -216,7 +217,7 @@ def test_a_card_that_drops_invalidations_fails(cards: Lab) -> None:
 
 
 def test_a_certification_resumes_after_kills_and_ctrl_c(cards: Lab) -> None:
-    """The next command undoes what a kill -9 leaves, and no step with a result is repeated."""
+    """After a kill -9, the next command cleans up; no step with a result is repeated."""
     before = traces(cards)
     cards.run("client", "rm", "-f", STORE, BUNDLE)
     options, kept = BEGIN, list[str]()

@@ -5,7 +5,10 @@ import contextlib
 import json
 import os
 import re
+import resource
 import shutil
+import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from unit.sweep.trials_made import with_columns
 
 from nfsrdma_tools.certify import result, steps
@@ -30,11 +34,13 @@ from nfsrdma_tools.certify.result import (
 )
 from nfsrdma_tools.certify.steps import Certification, begin, compared, plan_for
 from nfsrdma_tools.cli import certify as command
+from nfsrdma_tools.cli import process
+from nfsrdma_tools.cli.shared_commands import write_new
 from nfsrdma_tools.command import Result as Output
 from nfsrdma_tools.doctor.anonymize import anonymized
 from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.doctor.finding import Finding
-from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 from nfsrdma_tools.host.machine import Machine, Recording
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.host.nfs.mounting import MountRequest
@@ -47,7 +53,7 @@ from nfsrdma_tools.probes import session
 from nfsrdma_tools.sweep import trial as trials
 from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.runner import Options
-from nfsrdma_tools.sweep.store import Store, Trial
+from nfsrdma_tools.sweep.store import DiskFullError, Store, Trial
 from nfsrdma_tools.sweep.trial import Bench
 from nfsrdma_tools.undo import Journal, Remove
 
@@ -76,7 +82,7 @@ except OSError as error:
 
 
 class Host:
-    """A server's export, and the host that mounts it: what it refuses, and when it lies."""
+    """A server's export, and the host that mounts it, with their refusals and wrong data."""
 
     def __init__(self, export: Path, patch: pytest.MonkeyPatch) -> None:
         self.export, self.patch = export, patch
@@ -343,7 +349,7 @@ class Probes:
 
     def attach(self) -> None:
         if self.fault:
-            raise UserError(self.fault)
+            raise UserError(self.fault, "install bcc; or sweep with --no-probes")
 
     def begin(self) -> dict[str, Any]:
         return {}
@@ -358,7 +364,7 @@ class Probes:
 @pytest.mark.parametrize(
     ("probes", "status", "found"),
     [
-        (Probes("the kernel refuses the program"), UNKNOWN, "the kernel refuses the program"),
+        (Probes("the kernel refuses it"), UNKNOWN, "the kernel refuses it (install bcc)"),
         (Probes(), FAILED, "probes: reads 0, expected 0; bytes_received 0, expected 0; "),
     ],
     ids=("not attached", "nothing counted"),
@@ -371,6 +377,57 @@ def test_counts_need_probes_that_count(
     result = certified(store, host)["counts", "rdma"]
     assert result.status == status, result
     assert result.found.startswith(found)
+    assert "--" not in result.found
+
+
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        ("free space there, or give --file-size", "free space there"),
+        ("fix the cause, then continue with --resume", "fix the cause"),
+        ("set it to 0 with sysctl, or sweep with --depth 1", "set it to 0 with sysctl"),
+        ("use a larger --file-size", ""),
+        ("nfsrdma module unload, or mount with --transport nfsrdma", "nfsrdma module unload"),
+        ("install bcc; or sweep with --no-probes", "install bcc"),
+        ("check that nfsd runs, or try another --vers", ""),
+    ],
+)
+def test_advice_names_options_of_certify_only(
+    store: Store, host: Host, hint: str, shown: str
+) -> None:
+    """--vers is an option of certify, too."""
+
+    def refuse(request: MountRequest) -> None:
+        if request.transport == "rdma":
+            raise UserError("no mount", hint)
+
+    host.refuse = refuse
+    found = certified(store, host)["mount", "rdma"].found
+    shown = shown or (hint if "--vers" in hint else "")
+    assert found == (f"no mount ({shown})" if shown else "no mount")
+
+
+def test_a_program_that_is_not_installed_is_no_failure(store: Store, host: Host) -> None:
+    def refuse(_: MountRequest) -> None:
+        raise ProgramMissingError("mount.nfs", "apt install nfs-common")
+
+    host.refuse = refuse
+    results = certified(store, host)
+    for step in (("mount", "tcp"), ("mount", "rdma")):
+        assert results[step].status == UNKNOWN
+        assert results[step].found == "mount.nfs is not installed (apt install nfs-common)"
+    assert certification_status(store, host) == 3
+
+
+def test_a_full_disk_is_no_result_of_a_step(store: Store, host: Host) -> None:
+    def full(_: Trial) -> Trial:
+        raise DiskFullError(store.path)
+
+    host.trial = full
+    with pytest.raises(DiskFullError, match=r"certify\.db: its disk is full"):
+        certified(store, host)
+    host.trial = lambda one: one
+    assert statuses(certified(store, host)) == GOOD
 
 
 def test_a_certification_goes_on_with_what_it_began_with_only(
@@ -538,16 +595,95 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_the_steps(tmp_path: P
     command._require_room(tmp_path / "bundle", store)
 
 
+@pytest.mark.parametrize(
+    ("full", "found"),
+    [
+        (True, r"its disk is full \(free space there, or name another file with --output\)"),
+        (False, "the server has no name"),
+    ],
+)
 def test_a_store_without_a_plan_is_removed(
-    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, full: bool, found: str
 ) -> None:
-    def full(*_: object) -> None:
-        raise UserError("the disk is full")
+    path = tmp_path / "certify.db"
 
-    monkeypatch.setattr(steps, "begin", full)
-    with pytest.raises(UserError, match="the disk is full"):
-        command._begun("server:/export", None, False, False, tmp_path / "certify.db")
+    def fail(*_: object) -> None:
+        raise DiskFullError(path) if full else UserError("the server has no name")
+
+    monkeypatch.setattr(steps, "begin", fail)
+    with pytest.raises(UserError, match=found):
+        command._begun("server:/export", None, False, False, path)
     assert not list(tmp_path.glob("certify.db*"))
+
+
+def of_others(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE pictures (name)")
+
+
+def of_a_sweep(path: Path) -> None:
+    with Store(path) as store:
+        store.add_plan(plan_for("127.0.0.1:/export", None))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Path.touch,
+        lambda path: path.write_bytes(b"holiday pictures " * 999),
+        of_others,
+        lambda path: Store(path).close(),
+        of_a_sweep,
+    ],
+    ids=("empty", "no database", "another database", "an empty store", "of a sweep"),
+)
+def test_a_file_of_others_is_not_resumed_and_not_changed(
+    tmp_path: Path, host: Host, make: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "theirs.db"
+    make(path)
+    before, files = path.read_bytes(), set(tmp_path.iterdir())
+    with pytest.raises(UserError, match=r"theirs\.db.*(store|database)") as info:
+        command._certified(path, tmp_path / "bundle", True)
+    assert "sweep" not in str(info.value)
+    assert (path.read_bytes(), set(tmp_path.iterdir())) == (before, files)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_it_with_the_command_that_continues(
+    store: Store, host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    host.mounted = lambda _: os.kill(os.getpid(), number)
+    kept = {n: signal.getsignal(n) for n in (number, signal.SIGINT)}
+    try:
+        # pytest may have been started in the background, with SIGINT ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if number != signal.SIGINT:
+            signal.signal(number, process._stop)
+        with pytest.raises((SystemExit, typer.Exit)) as left:
+            command._certified(store.path, tmp_path / "bundle", False)
+    finally:
+        for each, handler in kept.items():
+            signal.signal(each, handler)
+    # of SystemExit, of typer.Exit
+    statuses_ = [getattr(left.value, name, None) for name in ("code", "exit_code")]
+    assert 128 + number in statuses_
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"next: nfsrdma certify --resume {store.path}"
+
+
+def test_a_bundle_that_did_not_fit_leaves_its_name_free(tmp_path: Path) -> None:
+    path, limits = tmp_path / "bundle", resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+        with pytest.raises(UserError, match="cannot write"):
+            write_new(path, bytes(100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    write_new(path, bytes(100), "--bundle")
+    with pytest.raises(UserError, match="name another file with --bundle"):
+        write_new(path, bytes(100), "--bundle")
+    assert path.read_bytes() == bytes(100)
 
 
 @pytest.mark.parametrize(
@@ -559,7 +695,7 @@ def test_a_store_without_a_plan_is_removed(
         ({"directory": "/etc"}, "is no store of nfsrdma certify"),
     ],
 )
-def test_a_plan_of_other_hands_names_no_path(
+def test_a_plan_that_certify_did_not_write_names_no_path(
     store: Store, host: Host, change: dict[str, Any], found: str
 ) -> None:
     plan, noted = store.plan(), store.noted(store.plan(), "certify")
@@ -581,7 +717,7 @@ def test_ctrl_c_ends_it_also_if_an_undo_fails(
     blocker = tmp_path / "blocker"
 
     def interrupt(_: MountRequest) -> None:
-        # what this undo wants to remove is another one's file by then
+        # another program has replaced the file that this undo is to remove
         blocker.write_text("theirs")
         done._changes.add(Remove(str(blocker), "ours"))
         raise KeyboardInterrupt

@@ -32,7 +32,7 @@ from nfsrdma_tools.sweep.progress import (
     to_facts,
 )
 from nfsrdma_tools.sweep.runner import Options, sweep
-from nfsrdma_tools.sweep.store import Store, Trial
+from nfsrdma_tools.sweep.store import DiskFullError, Store, Trial
 from nfsrdma_tools.sweep.trial import Bench
 from nfsrdma_tools.undo import Remove, Write, journal
 
@@ -402,6 +402,19 @@ def test_real_files_tell_the_size_and_leave_nothing(
     assert file_size == MIB
     assert list(folder.iterdir()) == []
     assert store.noted(plan, "file .nfsrdma-sweep-1M") == ""
+
+
+def test_an_error_of_the_store_ends_a_sweep_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Certify tells it from a fault of the server."""
+    store: Any = SimpleNamespace(path=tmp_path / "s.db")
+    for name in ("_make", "_blind_run"):
+        monkeypatch.setattr(runner, name, lambda *_: None)
+    bench: Any = SimpleNamespace(plan=replace(PLAN, file_size=1 << 20))
+    monkeypatch.setattr(runner, "_clean_up", lambda *_: "the file stays on the server")
+    with pytest.raises(DiskFullError), runner.file_on_server(bench, store, keep=False):
+        raise DiskFullError(store.path)
 
 
 def test_an_export_without_room_is_a_clear_error(

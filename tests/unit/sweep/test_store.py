@@ -20,6 +20,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.store import (
     VERSION,
+    DiskFullError,
     Store,
     StoreError,
     Trial,
@@ -192,9 +193,35 @@ def test_read_only_file(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
     with Store(tmp_path / "s.db") as store:
         store._db.execute("PRAGMA max_page_count = 1")
-        with pytest.raises(StoreError, match="free space"):
+        with pytest.raises(DiskFullError, match=r"s\.db: its disk is full \(free space there"):
             for run in range(100):
                 store.add_trial(replace(TRIAL, run=run, reason="x" * 1000))
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("SQLITE_IOERR_SHMSIZE", "its disk is full (free space there, then continue with --"),
+        ("SQLITE_IOERR_WRITE", "disk I/O error (see the kernel's log, and the quota"),
+    ],
+)
+def test_an_error_of_the_disk_is_no_damaged_store(tmp_path: Path, name: str, found: str) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = name
+    with Store(tmp_path / "s.db") as store:
+        with pytest.raises(StoreError) as caught, store._explained():
+            raise error
+        assert found in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"holiday pictures " * 999], ids=("empty", "no database"))
+def test_a_file_that_must_be_a_store_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "s.db"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"s\.db.*store of nfsrdma"):
+        Store(path, must_exist=True)
+    assert [*tmp_path.iterdir()] == [path]
+    assert path.read_bytes() == content
 
 
 WRITER = """

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from nfsrdma_tools.command import Result
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host.cpu_time import CpuTimes
 from nfsrdma_tools.host.machine import Machine
 from nfsrdma_tools.sweep import reader, trial, workload
@@ -48,6 +48,15 @@ def test_what_fio_cannot_do_is_one_clear_error(
 ) -> None:
     with pytest.raises(JobError, match=words):
         parse(Result(("fio",), stdout, stderr, status))
+
+
+def test_a_missing_fio_is_no_error_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    # setpriv starts it, and this host may have it
+    failed = Result(("setpriv",), "", "setpriv: failed to execute fio", 127)
+    monkeypatch.setattr(workload, "run", lambda *_, **__: failed)
+    monkeypatch.setattr(workload, "is_installed", lambda _: False)
+    with pytest.raises(ProgramMissingError, match="fio is not installed"):
+        workload.run_job(0, size=1)
 
 
 def test_names() -> None:

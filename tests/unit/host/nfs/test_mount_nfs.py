@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from unit.host.nfs.requests_made import asks
 
-from nfsrdma_tools.errors import CommandError, MismatchError
+from nfsrdma_tools.errors import CommandError, MismatchError, ProgramMissingError
+from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.nfs import mountinfo, mounting
 from nfsrdma_tools.host.nfs.mount_state import MountState
 from nfsrdma_tools.host.nfs.mounting import MountError, RejectedOptionError, mount_nfs
@@ -51,6 +52,18 @@ def test_a_refusal_nobody_knows_is_handed_on(stand_in: Path) -> None:
     stand_in.write_text("#!/bin/sh\necho mount.nfs: the moon is full >&2\nexit 32\n")
     with pytest.raises(CommandError, match="the moon is full"):
         mount_nfs(asks(), Path("/mnt"), timeout=30)
+
+
+def test_a_missing_mount_nfs_is_named_with_its_package(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # setpriv does that; this host may have mount.nfs elsewhere
+    stand_in.write_text("#!/bin/sh\necho 'setpriv: failed to execute mount.nfs' >&2\nexit 127\n")
+    monkeypatch.setattr(mounting, "is_installed", lambda _: False)
+    monkeypatch.setattr(packages, "install", lambda name: f"apt install {name}")
+    with pytest.raises(ProgramMissingError) as caught:
+        mount_nfs(asks(), Path("/mnt"), timeout=30)
+    assert str(caught.value) == "mount.nfs is not installed (apt install nfs-utils)"
 
 
 def test_arguments_arrive_as_they_are(stand_in: Path, tmp_path: Path) -> None:
