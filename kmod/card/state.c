@@ -25,6 +25,14 @@ void card_qp_break(struct card *card, u32 qpn, bool reports)
 	xa_unlock_bh(&card_qps);
 }
 
+static void card_resume_gsi(struct card *card)
+{
+	spin_lock_bh(&cards_lock);
+	if (card->gsi)
+		card_engine_later(card->gsi);
+	spin_unlock_bh(&cards_lock);
+}
+
 /* Execute the requests of a card whose firmware had stopped */
 static void card_resume(struct card *card)
 {
@@ -36,10 +44,7 @@ static void card_resume(struct card *card)
 		if (qp->card == card)
 			card_engine_later(qp);
 	xa_unlock_bh(&card_qps);
-	spin_lock_bh(&cards_lock);
-	if (card->gsi)
-		card_engine_later(card->gsi);
-	spin_unlock_bh(&cards_lock);
+	card_resume_gsi(card);
 }
 
 /**
@@ -58,6 +63,7 @@ void card_set_firmware(struct card *card, enum card_firmware firmware)
 		return;
 	if (profile->failed_flushes)
 		card_qp_break(card, 0, profile->failed_qps);
+	card_resume_gsi(card);
 	if (profile->failed_device)
 		card_report_fatal(card);
 }

@@ -337,6 +337,7 @@ void nfr_client_close(struct rpc_xprt *xprt)
 	enum nfr_proof proof;
 	struct nfr_link *link;
 	LIST_HEAD(mrs);
+	bool returned;
 
 	if (nx->branches)
 		nfr_client_branches_close(nx->branches);
@@ -356,8 +357,10 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		 * this waits for the device without the mutex; nx->conn still
 		 * marks the memory as in use
 		 */
-		nfr_mem_destroy(&mrs, proof);
+		returned = nfr_mem_destroy(&mrs, proof);
 		mutex_lock(&nx->mutex);
+		if (!returned)
+			nfr_client_buffers_lose(nx);
 		nfr_client_abandon_close(nx);
 		nfr_client_buffers_retire(nx, conn, true);
 		nfr_client_keep_counters(nx, link);

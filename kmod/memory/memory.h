@@ -132,6 +132,9 @@ struct nfr_cache {
  * @recycled: number of MRs whose work requests failed
  * @orphaned: number of MRs that were in use when the connection broke
  * @refusing: link in the list of pools of which the device has refused to destroy an MR
+ * @device_ends: whether the device is being removed, or has reported a fatal error; see proof.h
+ * @give_up: time when MRs are given up, in jiffies; 0 unless a device that ends has refused
+ * @lost: number of pages of MRs that were given up
  */
 struct nfr_pool {
 	spinlock_t lock;		/* protects @free, @total and @cache */
@@ -149,6 +152,9 @@ struct nfr_pool {
 	u64 recycled;
 	u64 orphaned;
 	struct list_head refusing;
+	const bool *device_ends;
+	unsigned long give_up;
+	u32 lost;
 };
 
 /**
