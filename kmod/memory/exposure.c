@@ -194,16 +194,18 @@ bool nfr_mem_gives_up(const struct nfr_pool *pool)
 
 /*
  * Have the device destroy an MR that may be valid. Returns false if it refuses. An attempt may take
- * a minute, so there is none after the time of nfr_mem_gives_up().
+ * a minute, so there is no second one after the time of nfr_mem_gives_up(). The first one takes the
+ * MR out of the RDMA core's list, which has to be empty when the device goes.
  */
 static bool nfr_mem_mr_destroy(struct nfr_mr *mr)
 {
 	int rc;
 
-	if (mr->mr && nfr_mem_gives_up(mr->pool))
+	if (mr->mr && mr->refused && nfr_mem_gives_up(mr->pool))
 		return false;
 	rc = mr->mr ? ib_dereg_mr(mr->mr) : 0;
 	if (rc) {
+		mr->refused = true;
 		nfr_mem_refused(mr->pool, rc);
 		return false;
 	}

@@ -46,6 +46,7 @@ struct nfr_span;
  * @inv: invalidation work request
  * @cqe: completion of both
  * @valid: whether the peer may access it, as far as this side knows
+ * @refused: the device has refused to destroy it
  * @kept: whether it stays valid after its Call, see cache.c
  * @node: link in the table of the cache, while no Call uses it
  * @slot: start of its memory, if it is a slot; otherwise NULL
@@ -67,6 +68,7 @@ struct nfr_mr {
 	struct ib_send_wr inv;
 	struct ib_cqe cqe;
 	bool valid;
+	bool refused;
 	bool kept;
 	bool synced;
 	u32 npages;
