@@ -26,7 +26,7 @@
 #include "wire/wire.h"
 
 /* Segments of one chunk: 1 MiB in MRs of minimum depth, plus one each for head and tail */
-#define NFR_CHUNK_SEGS		20
+#define NFR_CHUNK_SEGS		NFR_SPAN_MRS
 
 /* Space before an encoded Call for the header: Read list, and Write or Reply chunk */
 #define NFR_HEAD_ROOM		256

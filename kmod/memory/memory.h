@@ -30,6 +30,17 @@
 /* Number of pages that covers the largest client payload, 1 MiB, at any offset in a page */
 #define NFR_USEFUL_DEPTH	((1024u * 1024 >> PAGE_SHIFT) + 1)
 
+/* MRs that a part of a span, its head, pages or tail, needs in addition where memory bounces */
+#define NFR_CUTS	2
+
+/* Number of MRs of a span of the largest client payload, at most */
+#define NFR_SPAN_MRS	20
+
+/* Minimum number of pages per MR where memory bounces, for that limit: head and tail take an MR */
+#define NFR_BOUNCED_DEPTH \
+	max_t(u32, NFR_MIN_DEPTH, \
+	      DIV_ROUND_UP(NFR_USEFUL_DEPTH, NFR_SPAN_MRS - 2 - 3 * NFR_CUTS))
+
 struct nfr_pool;
 struct nfr_span;
 
@@ -224,6 +235,12 @@ void nfr_mem_cache_unpin(struct nfr_mr *mr);
 u32 nfr_mem_cache_evict(struct nfr_pool *pool, u32 pages);
 bool nfr_mem_cache_victims(struct nfr_pool *pool, struct nfr_exposure *exposure, u32 most);
 u32 nfr_mem_cache_pages_held(void);
+
+/* Get the minimum number of pages per MR, after nfr_mem_pool_fit() */
+static inline u32 nfr_mem_pool_least(const struct nfr_pool *pool)
+{
+	return pool->cuts ? NFR_BOUNCED_DEPTH : NFR_MIN_DEPTH;
+}
 
 /* Undo nfr_mem_scatter_map(). What is not mapped stays as it is. */
 static inline void nfr_mem_scatter_unmap(struct ib_device *device, struct nfr_scatter *scatter)
