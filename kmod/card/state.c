@@ -193,7 +193,7 @@ static int card_modify(struct card_qp *qp, struct ib_qp_attr *attr, int mask)
 	return card_qp_commit(qp, attr, mask, from, to, &path);
 }
 
-/* What the driver does, and returns, if the firmware does not work */
+/* Have the driver change its own state without the firmware. Returns 0 if the firmware works. */
 static int card_modify_fails(struct card_qp *qp, const struct ib_qp_attr *attr, int mask)
 {
 	const struct card_profile *profile = qp->card->profile;
