@@ -203,8 +203,8 @@ static u32 nfr_mem_entry_max(struct ib_device *device)
 }
 
 /*
- * Whether the DMA layer may copy memory to bounce buffers: swiotlb limits the size of a mapping, and
- * small memory of kmalloc() is copied for devices that are not coherent.
+ * Whether the DMA layer may copy memory to bounce buffers: swiotlb limits the size of a mapping,
+ * and small memory of kmalloc() is copied for devices that are not coherent.
  */
 static bool nfr_mem_device_bounces(struct ib_device *device)
 {

@@ -49,7 +49,7 @@ struct nfr_client_counters {
 	u64 optimistic_reads;
 	u64 optimistic_bytes;
 	u64 optimistic_refused;	/* by the peer's device */
-	u64 optimistic_misses;	/* READs without a reference, a free RDMA Read, or enough elements */
+	u64 optimistic_misses;	/* READs without a reference, an RDMA Read, or room in it */
 	u64 optimistic_polled;	/* reads that the sender polled for */
 	u64 optimistic_pauses;
 	u64 optimistic_connects;
