@@ -5,7 +5,9 @@
  * Memory that a peer may have reached returns to its owner with proof only: its key was
  * invalidated, its queue pair is drained, or its queue pair and its region are destroyed. A
  * device whose command channel fails may refuse each of these. Then the memory stays where it is,
- * until the device complies.
+ * until the device complies. Only a device that is being removed, or has reported a fatal error,
+ * has limited time for that: its removal may be what resets it, and waits for this module. After
+ * that time, the regions are given up, and their pages stay allocated for ever.
  */
 #ifndef NFSRDMA_PROOF_H
 #define NFSRDMA_PROOF_H
@@ -16,6 +18,9 @@
  */
 #define NFR_DESTROY_AGAIN	50
 #define NFR_DESTROY_MAX		1000
+
+/* Time for a device that ends to destroy its regions, in jiffies */
+#define NFR_DESTROY_ENDS	(10 * HZ)
 
 /**
  * enum nfr_proof - what the end of a connection has achieved

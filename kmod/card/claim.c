@@ -16,7 +16,7 @@ bool card_engine_claim(struct card_qp *qp)
 	if (qp->stopped)
 		return false;
 	/* without firmware, only the driver's flush goes on */
-	if (READ_ONCE(qp->card->firmware) != CARD_RUNS && qp->state != IB_QPS_ERR)
+	if (READ_ONCE(qp->card->firmware) != CARD_RUNS && !card_is_flushed(qp))
 		return false;
 	if (qp->running) {
 		qp->again = true;

@@ -177,12 +177,13 @@ static bool card_turn(struct card_qp *qp)
 {
 	qp->budget = CARD_BUDGET;
 	while (!READ_ONCE(qp->stopped)) {
-		enum ib_qp_state state = READ_ONCE(qp->state);
 		bool moved;
 
-		if (state == IB_QPS_ERR)
+		if (card_is_flushed(qp)) {
 			card_flush(qp);
-		if (state != IB_QPS_RTS)
+			return false;
+		}
+		if (READ_ONCE(qp->state) != IB_QPS_RTS)
 			return false;
 		moved = card_pass(qp);
 		if (qp->budget <= 0)

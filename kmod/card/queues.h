@@ -267,6 +267,19 @@ static inline bool card_is_gsi(const struct card_qp *qp)
 	return qp->ib.qp_type == IB_QPT_GSI;
 }
 
+/*
+ * Whether the driver flushes the requests of a queue pair. Drivers that report a device as failed
+ * flush queue pair 1, too, though it is not in the error state: mlx4/main.c
+ * mlx4_ib_handle_catas_error(), mlx5/main.c mlx5_ib_handle_internal_error(). bnxt_re/main.c
+ * bnxt_re_dev_stop() leaves it out: rdma_cm waits for its requests until the firmware works again.
+ */
+static inline bool card_is_flushed(const struct card_qp *qp)
+{
+	return READ_ONCE(qp->state) == IB_QPS_ERR ||
+	       (card_is_gsi(qp) && READ_ONCE(qp->card->firmware) == CARD_FAILED &&
+		qp->card->profile->failed_device);
+}
+
 /* qp.c */
 int card_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udata *udata);
 int card_destroy_qp(struct ib_qp *ib, struct ib_udata *udata);

@@ -25,6 +25,14 @@ void card_qp_break(struct card *card, u32 qpn, bool reports)
 	xa_unlock_bh(&card_qps);
 }
 
+static void card_resume_gsi(struct card *card)
+{
+	spin_lock_bh(&cards_lock);
+	if (card->gsi)
+		card_engine_later(card->gsi);
+	spin_unlock_bh(&cards_lock);
+}
+
 /* Execute the requests of a card whose firmware had stopped */
 static void card_resume(struct card *card)
 {
@@ -36,10 +44,7 @@ static void card_resume(struct card *card)
 		if (qp->card == card)
 			card_engine_later(qp);
 	xa_unlock_bh(&card_qps);
-	spin_lock_bh(&cards_lock);
-	if (card->gsi)
-		card_engine_later(card->gsi);
-	spin_unlock_bh(&cards_lock);
+	card_resume_gsi(card);
 }
 
 /**
@@ -58,6 +63,7 @@ void card_set_firmware(struct card *card, enum card_firmware firmware)
 		return;
 	if (profile->failed_flushes)
 		card_qp_break(card, 0, profile->failed_qps);
+	card_resume_gsi(card);
 	if (profile->failed_device)
 		card_report_fatal(card);
 }
@@ -187,7 +193,7 @@ static int card_modify(struct card_qp *qp, struct ib_qp_attr *attr, int mask)
 	return card_qp_commit(qp, attr, mask, from, to, &path);
 }
 
-/* The driver's actions and result if the firmware does not work */
+/* Have the driver change its own state without the firmware. Returns 0 if the firmware works. */
 static int card_modify_fails(struct card_qp *qp, const struct ib_qp_attr *attr, int mask)
 {
 	const struct card_profile *profile = qp->card->profile;

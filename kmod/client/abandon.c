@@ -152,8 +152,7 @@ static bool nfr_client_abandon_is_kept(const struct nfr_req *req)
 static void nfr_client_abandon_release(struct nfr_req *req)
 {
 	nfr_client_abandon_put(req);
-	kfree(req->large);
-	req->large = NULL;
+	nfr_client_large_free(req);
 	nfr_client_slot_return(req);
 }
 
@@ -371,8 +370,7 @@ void nfr_client_buf_free(struct rpc_task *task)
 	    nfr_client_abandon(req))
 		return;
 	nfr_client_req_end(req);
-	kfree(req->large);
-	req->large = NULL;
+	nfr_client_large_free(req);
 }
 
 /**

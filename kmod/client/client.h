@@ -26,7 +26,7 @@
 #include "wire/wire.h"
 
 /* Segments of one chunk: 1 MiB in MRs of minimum depth, plus one each for head and tail */
-#define NFR_CHUNK_SEGS		20
+#define NFR_CHUNK_SEGS		NFR_SPAN_MRS
 
 /* Space before an encoded Call for the header: Read list, and Write or Reply chunk */
 #define NFR_HEAD_ROOM		256
@@ -199,6 +199,7 @@ enum nfr_req_state {
  * @large: buffer of a Call that does not fit into @buffers, or NULL
  * @reply: buffer for the part of the Reply that is not in pages
  * @reply_size: size of @reply in bytes
+ * @lost: the device may access @large and @reply for ever: they are not freed
  * @mark: position of the send queue after the reply to a callback
  * @write_length: size of the offered Write chunk in bytes
  * @reply_length: size of the offered Reply chunk in bytes
@@ -229,6 +230,7 @@ struct nfr_req {
 	void *large;
 	void *reply;
 	size_t reply_size;
+	bool lost;
 	u32 mark;
 	u32 write_length;
 	u32 reply_length;

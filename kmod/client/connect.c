@@ -103,9 +103,9 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 				   conn->device->name);
 		return nfr_conn_unfit(conn, "the device does not support FRWR");
 	}
-	if (pool->depth < NFR_MIN_DEPTH) {
+	if (pool->depth < nfr_mem_pool_least(pool)) {
 		pr_err_ratelimited("nfsrdma: device %s: max_fast_reg_page_list_len is %u, expected at least %u\n",
-				   conn->device->name, pool->depth, NFR_MIN_DEPTH);
+				   conn->device->name, pool->depth, nfr_mem_pool_least(pool));
 		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
 	}
 	rc = nfr_conn_fit_queue(conn, nfr_mem_pool_chain(pool));
@@ -337,6 +337,7 @@ void nfr_client_close(struct rpc_xprt *xprt)
 	enum nfr_proof proof;
 	struct nfr_link *link;
 	LIST_HEAD(mrs);
+	bool returned;
 
 	if (nx->branches)
 		nfr_client_branches_close(nx->branches);
@@ -356,8 +357,10 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		 * this waits for the device without the mutex; nx->conn still
 		 * marks the memory as in use
 		 */
-		nfr_mem_destroy(&mrs, proof);
+		returned = nfr_mem_destroy(&mrs, proof);
 		mutex_lock(&nx->mutex);
+		if (!returned)
+			nfr_client_buffers_lose(nx);
 		nfr_client_abandon_close(nx);
 		nfr_client_buffers_retire(nx, conn, true);
 		nfr_client_keep_counters(nx, link);

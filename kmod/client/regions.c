@@ -120,6 +120,7 @@ void nfr_client_regions_init(struct nfr_link *link)
 {
 	link->pool.number = link->conn.id_number;
 	link->pool.done = nfr_client_mr_done;
+	link->pool.device_ends = &link->conn.device_ends;
 	nfr_mem_pool_init(&link->pool);
 	nfr_mem_exposure_init(&link->eviction.mrs);
 	INIT_DELAYED_WORK(&link->refill, nfr_client_refill_work);

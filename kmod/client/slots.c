@@ -156,6 +156,43 @@ static void nfr_client_buffers_unmap(struct nfr_conn *conn, struct nfr_req *req)
 			nfr_client_buffer_unmap(conn, req->buffers[i]);
 }
 
+/**
+ * nfr_client_large_free - free the buffer of a large Call
+ * @req: request whose Call ends
+ */
+void nfr_client_large_free(struct nfr_req *req)
+{
+	if (!req->lost)
+		kfree(req->large);
+	req->large = NULL;
+}
+
+/**
+ * nfr_client_buffers_lose - free no memory that a device may access for ever
+ * @nx: transport whose connection has ended; the caller holds its mutex
+ *
+ * Requests keep what they use until their Calls end.
+ */
+void nfr_client_buffers_lose(struct nfr_xprt *nx)
+{
+	struct nfr_req *req;
+
+	spin_lock(&nx->xprt.reserve_lock);
+	list_for_each_entry(req, &nx->reqs, all)
+		req->lost = true;
+	spin_unlock(&nx->xprt.reserve_lock);
+}
+
+/* Leave the buffers of the last Call alone, if the device may access them. */
+static void nfr_client_buffers_forget(struct nfr_req *req)
+{
+	if (!req->lost)
+		return;
+	req->lost = false;
+	req->reply = NULL;
+	req->reply_size = 0;
+}
+
 static bool nfr_client_reply_buffer(struct nfr_req *req, size_t size, gfp_t gfp)
 {
 	void *reply;
@@ -188,6 +225,7 @@ int nfr_client_buf_alloc(struct rpc_task *task)
 	u32 least = min_t(size_t, NFR_HEAD_ROOM + rqst->rq_callsize, inline_send);
 	void *buffer;
 
+	nfr_client_buffers_forget(req);
 	if (!nfr_client_buffer_get(req, NFR_BUFFER_CALL, least, inline_send, gfp) ||
 	    !nfr_client_reply_buffer(req, rqst->rq_rcvsize, gfp))
 		return -ENOMEM;
@@ -237,8 +275,9 @@ void nfr_client_req_destroy(struct nfr_req *req)
 {
 	nfr_client_buffer_free(req->buffers[NFR_BUFFER_CALL]);
 	nfr_client_buffer_free(req->buffers[NFR_BUFFER_BOUNCE]);
-	kfree(req->large);
-	kfree(req->reply);
+	nfr_client_large_free(req);
+	if (!req->lost)
+		kfree(req->reply);
 	kfree(req);
 }
 

@@ -12,6 +12,8 @@ int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, stru
 int nfr_client_buf_alloc(struct rpc_task *task);
 bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 least, u32 size, gfp_t gfp);
 int nfr_client_buffer_map(struct nfr_conn *conn, struct nfr_buffer *buffer);
+void nfr_client_large_free(struct nfr_req *req);
+void nfr_client_buffers_lose(struct nfr_xprt *nx);
 void nfr_client_buffers_retire(struct nfr_xprt *nx, struct nfr_conn *conn, bool all);
 void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst);

@@ -96,6 +96,7 @@ static int nfr_conn_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 		nfr_conn_break(conn, nfr_conn_disconnected);
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		WRITE_ONCE(conn->device_ends, true);
 		nfr_conn_break(conn, "RDMA device removed");
 		break;
 	case RDMA_CM_EVENT_ADDR_CHANGE:

@@ -190,6 +190,8 @@ struct nfr_conn_last {
  * @wcs: batch of work completions, for @poll_work
  * @of_device: link in the list of connections with queues
  * @device_failed: the device has reported a fatal error; completions may never come
+ * @device_ends: the device has reported a fatal error, or is being removed; memory does not wait
+ *	for ever for what it refuses
  * @queues_end: the queues are being destroyed; workers must not use them
  * @ending: serializes the fence and the end of the queue pair
  * @proof: what the end of the connection has achieved; @ending protects it
@@ -236,6 +238,7 @@ struct nfr_conn {
 	struct ib_wc wcs[NFR_BATCH];
 	struct list_head of_device;
 	bool device_failed;
+	bool device_ends;
 	bool queues_end;
 	struct mutex ending;		/* serializes the fence and the end */
 	enum nfr_proof proof;

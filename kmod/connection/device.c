@@ -73,6 +73,7 @@ static void nfr_conn_device_fatal(const struct ib_device *device)
 		if (conn->device != device || conn->device_failed)
 			continue;
 		WRITE_ONCE(conn->device_failed, true);
+		WRITE_ONCE(conn->device_ends, true);
 		nfr_conn_break_later(conn, nfr_conn_device_failed);
 		count++;
 	}

@@ -13,7 +13,8 @@
  * to its owner.
  *
  * A device may refuse to destroy an MR. Then the MR is kept, and destroyed later. Its
- * memory waits for that, unless the queue pair is drained.
+ * memory waits for that, unless the queue pair is drained. If the device ends, it has ten
+ * seconds for that: then the MR is given up, and its memory is never freed.
  */
 #include <linux/delay.h>
 #include <linux/dma-map-ops.h>
@@ -34,6 +35,8 @@ static LIST_HEAD(nfr_mem_refusing);
 
 static void nfr_mem_refused(struct nfr_pool *pool, int rc)
 {
+	if (!pool->give_up && READ_ONCE(*pool->device_ends))
+		pool->give_up = (jiffies + NFR_DESTROY_ENDS) | 1;
 	spin_lock(&nfr_mem_refusing_lock);
 	if (list_empty(&pool->refusing)) {
 		list_add(&pool->refusing, &nfr_mem_refusing);
@@ -174,12 +177,35 @@ const char *nfr_mem_device_grants(struct ib_device *device)
 
 /* --- taking and destroying an MR --- */
 
-/* Have the device destroy an MR that may be valid. Returns false if it refuses. */
+/**
+ * nfr_mem_gives_up - decide whether to give up MRs that a device does not destroy
+ * @pool: pool of the MRs
+ *
+ * A driver may wait for this module before it resets the device, and the device may destroy
+ * nothing before the reset.
+ *
+ * Return: true if the device has refused, is being removed or has reported a fatal error, and has
+ * had time since.
+ */
+bool nfr_mem_gives_up(const struct nfr_pool *pool)
+{
+	return pool->give_up && time_after(jiffies, pool->give_up);
+}
+
+/*
+ * Have the device destroy an MR that may be valid. Returns false if it refuses. An attempt may take
+ * a minute, so there is no second one after the time of nfr_mem_gives_up(). The first one takes the
+ * MR out of the RDMA core's list, which has to be empty when the device goes.
+ */
 static bool nfr_mem_mr_destroy(struct nfr_mr *mr)
 {
-	int rc = mr->mr ? ib_dereg_mr(mr->mr) : 0;
+	int rc;
 
+	if (mr->mr && mr->refused && nfr_mem_gives_up(mr->pool))
+		return false;
+	rc = mr->mr ? ib_dereg_mr(mr->mr) : 0;
 	if (rc) {
+		mr->refused = true;
 		nfr_mem_refused(mr->pool, rc);
 		return false;
 	}
@@ -503,6 +529,41 @@ static void nfr_mem_destroy_pause(unsigned int *pause)
 	*pause = min(2 * *pause, NFR_DESTROY_MAX);
 }
 
+/*
+ * Keep the pages of an MR allocated for ever. Memory of kmalloc() may have no references: its owner
+ * does not free it. Returns the number of pages.
+ */
+static u32 nfr_mem_mr_hold(const struct nfr_mr *mr)
+{
+	struct scatterlist *sg;
+	u32 pages = 0, i, n;
+
+	for (sg = mr->sgl; sg < mr->sgl + mr->entries; sg++) {
+		n = PFN_UP(sg->offset + sg->length);
+		for (i = 0; i < n; i++)
+			(void)folio_try_get(page_folio(sg_page(sg) + i));
+		pages += n;
+	}
+	return pages;
+}
+
+/*
+ * Give up MRs whose memory the device may still access. The memory stays mapped.
+ * nfr_mem_pool_destroy() reports that.
+ */
+static void nfr_mem_mrs_lose(struct list_head *mrs)
+{
+	struct nfr_mr *mr, *next;
+
+	list_for_each_entry_safe(mr, next, mrs, list) {
+		mr->pool->orphaned++;
+		mr->pool->lost += nfr_mem_mr_hold(mr);
+		if (mr->npages)
+			nfr_mem_cache_unpin(mr);
+		list_move(&mr->list, &mr->pool->free);
+	}
+}
+
 /**
  * nfr_mem_destroy - destroy the MRs of requests that lost their connection, and give back their
  *	memory
@@ -510,32 +571,52 @@ static void nfr_mem_destroy_pause(unsigned int *pause)
  * @proof: what nfr_conn_end() returned
  *
  * Context: Sleeps until the device has destroyed them, if nothing else proves that no peer
- * reaches the memory.
+ * reaches the memory; or until nfr_mem_gives_up().
+ *
+ * Return: false if the device may still access memory: pages stay allocated for ever, and the
+ * caller must not free what it had from kmalloc().
  */
-void nfr_mem_destroy(struct list_head *mrs, enum nfr_proof proof)
+bool nfr_mem_destroy(struct list_head *mrs, enum nfr_proof proof)
 {
 	unsigned int pause = NFR_DESTROY_AGAIN;
+	const struct nfr_mr *mr;
 
 	if (WARN_ON_ONCE(proof < NFR_PROOF_DRAINED))
 		proof = NFR_PROOF_NONE;
-	while (!nfr_mem_destroy_some(mrs, proof))
+	while (!nfr_mem_destroy_some(mrs, proof)) {
+		mr = list_first_entry(mrs, struct nfr_mr, list);
+		if (nfr_mem_gives_up(mr->pool)) {
+			nfr_mem_mrs_lose(mrs);
+			return false;
+		}
 		nfr_mem_destroy_pause(&pause);
+	}
+	return true;
 }
 
 /**
  * nfr_mem_pool_destroy - destroy the MRs in the pool
  * @pool: pool to which all requests have returned their MRs, or their memory
  *
- * Context: Sleeps until the device has destroyed them.
+ * The verbs objects of MRs that the device does not destroy stay allocated: their driver refers
+ * to them.
+ *
+ * Context: Sleeps until the device has destroyed them, or nfr_mem_gives_up().
  */
 void nfr_mem_pool_destroy(struct nfr_pool *pool)
 {
 	unsigned int pause = NFR_DESTROY_AGAIN;
 	struct nfr_mr *mr, *next;
+	u32 kept = 0;
 
-	while (!nfr_mem_mrs_destroy(&pool->free))
+	while (!nfr_mem_mrs_destroy(&pool->free) && !nfr_mem_gives_up(pool))
 		nfr_mem_destroy_pause(&pause);
-	list_for_each_entry_safe(mr, next, &pool->free, list)
+	list_for_each_entry_safe(mr, next, &pool->free, list) {
+		kept += !!mr->mr;
 		nfr_mem_mr_free(mr);
+	}
+	if (kept)
+		pr_err("nfsrdma: device %s ends, and has not destroyed %u memory regions: they and %u pages stay allocated for ever\n",
+		       pool->device->name, kept, pool->lost);
 	nfr_mem_complied(pool);
 }

@@ -30,6 +30,17 @@
 /* Number of pages that covers the largest client payload, 1 MiB, at any offset in a page */
 #define NFR_USEFUL_DEPTH	((1024u * 1024 >> PAGE_SHIFT) + 1)
 
+/* MRs that a part of a span, its head, pages or tail, needs in addition where memory bounces */
+#define NFR_CUTS	2
+
+/* Number of MRs of a span of the largest client payload, at most */
+#define NFR_SPAN_MRS	20
+
+/* Minimum number of pages per MR where memory bounces, for that limit: head and tail take an MR */
+#define NFR_BOUNCED_DEPTH \
+	max_t(u32, NFR_MIN_DEPTH, \
+	      DIV_ROUND_UP(NFR_USEFUL_DEPTH, NFR_SPAN_MRS - 2 - 3 * NFR_CUTS))
+
 struct nfr_pool;
 struct nfr_span;
 
@@ -46,6 +57,7 @@ struct nfr_span;
  * @inv: invalidation work request
  * @cqe: completion of both
  * @valid: whether the peer may access it, as far as this side knows
+ * @refused: the device has refused to destroy it
  * @kept: whether it stays valid after its Call, see cache.c
  * @node: link in the table of the cache, while no Call uses it
  * @slot: start of its memory, if it is a slot; otherwise NULL
@@ -67,6 +79,7 @@ struct nfr_mr {
 	struct ib_send_wr inv;
 	struct ib_cqe cqe;
 	bool valid;
+	bool refused;
 	bool kept;
 	bool synced;
 	u32 npages;
@@ -132,6 +145,9 @@ struct nfr_cache {
  * @recycled: number of MRs whose work requests failed
  * @orphaned: number of MRs that were in use when the connection broke
  * @refusing: link in the list of pools of which the device has refused to destroy an MR
+ * @device_ends: whether the device is being removed, or has reported a fatal error; see proof.h
+ * @give_up: time when MRs are given up, in jiffies; 0 unless a device that ends has refused
+ * @lost: number of pages of MRs that were given up
  */
 struct nfr_pool {
 	spinlock_t lock;		/* protects @free, @total and @cache */
@@ -149,6 +165,9 @@ struct nfr_pool {
 	u64 recycled;
 	u64 orphaned;
 	struct list_head refusing;
+	const bool *device_ends;
+	unsigned long give_up;
+	u32 lost;
 };
 
 /**
@@ -216,6 +235,12 @@ void nfr_mem_cache_unpin(struct nfr_mr *mr);
 u32 nfr_mem_cache_evict(struct nfr_pool *pool, u32 pages);
 bool nfr_mem_cache_victims(struct nfr_pool *pool, struct nfr_exposure *exposure, u32 most);
 u32 nfr_mem_cache_pages_held(void);
+
+/* Get the minimum number of pages per MR, after nfr_mem_pool_fit() */
+static inline u32 nfr_mem_pool_least(const struct nfr_pool *pool)
+{
+	return pool->cuts ? NFR_BOUNCED_DEPTH : NFR_MIN_DEPTH;
+}
 
 /* Undo nfr_mem_scatter_map(). What is not mapped stays as it is. */
 static inline void nfr_mem_scatter_unmap(struct ib_device *device, struct nfr_scatter *scatter)

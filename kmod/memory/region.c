@@ -15,6 +15,7 @@
  * until they are complete.
  */
 #include <linux/delay.h>
+#include <linux/dma-map-ops.h>
 #include <linux/mm.h>
 #include <linux/random.h>
 #include <linux/sched/mm.h>
@@ -202,6 +203,19 @@ static u32 nfr_mem_entry_max(struct ib_device *device)
 }
 
 /*
+ * Whether the DMA layer may copy memory to bounce buffers: swiotlb limits the size of a mapping,
+ * and small memory of kmalloc() is copied for devices that are not coherent.
+ */
+static bool nfr_mem_device_bounces(struct ib_device *device)
+{
+	struct device *dma = device->dma_device;
+
+	if (ib_uses_virt_dma(device))
+		return false;
+	return dma_max_mapping_size(dma) != SIZE_MAX || !dev_is_dma_coherent(dma);
+}
+
+/*
  * Decide whether to map again, after a pause. Addresses of an IOMMU and bounce buffers become free
  * when others unmap. Where the caller must not sleep, or loses little, it tries again itself.
  */
@@ -377,10 +391,12 @@ u32 nfr_mem_device_depth(const struct ib_device *device, u32 wanted)
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted)
 {
 	pool->device = device;
+	pool->cuts = nfr_mem_device_bounces(device) ? NFR_CUTS : 0;
+	if (wanted)
+		wanted = max(wanted, nfr_mem_pool_least(pool));
 	pool->depth = nfr_mem_device_depth(device, wanted);
 	pool->room = min(pool->depth, NFR_USEFUL_ROOM);
 	pool->max_entry = nfr_mem_entry_max(device);
-	pool->cuts = ib_uses_virt_dma(device) ? 0 : 2;
 }
 
 /**
@@ -528,6 +544,17 @@ u32 nfr_mem_transfer_read_max(const struct ib_device *device, u32 offset)
 	return pages ? (pages << PAGE_SHIFT) - offset : U32_MAX;
 }
 
+/**
+ * nfr_mem_transfer_pieces - get the maximum number of operations in place of one
+ * @device: RDMA device
+ *
+ * Return: number of operations, see nfr_mem_transfer_some().
+ */
+u32 nfr_mem_transfer_pieces(struct ib_device *device)
+{
+	return nfr_mem_device_bounces(device) ? 1 + NFR_CUTS : 1;
+}
+
 /* Add one operation: @length bytes of @span, at offset @at of @seg */
 static int nfr_mem_transfer_one(struct nfr_transfer *transfer, const struct nfr_segment *seg,
 				u32 at, struct nfr_span *span, u32 length,
@@ -608,14 +635,14 @@ static u32 nfr_mem_span_even(const struct nfr_span *span, u32 length)
 /*
  * Add operations for @length bytes, at an offset of a segment. Returns as the function above. If
  * the RDMA core has to map an MR to bounce buffers, it refuses a list with gaps, see
- * nfr_mem_map().
+ * nfr_mem_map(). Elsewhere, and of a part without gaps, that error has another reason.
  */
 static int nfr_mem_transfer_some(struct nfr_transfer *transfer, const struct nfr_segment *seg,
 				 u32 at, struct nfr_span *span, u32 length,
 				 enum dma_data_direction direction)
 {
 	const struct nfr_span start = *span;
-	u32 most = length;
+	u32 most = length, even;
 	int rc;
 
 	if (direction == DMA_TO_DEVICE && !gfpflags_allow_blocking(transfer->gfp))
@@ -625,9 +652,10 @@ static int nfr_mem_transfer_some(struct nfr_transfer *transfer, const struct nfr
 						 offset_in_page(span->page_base));
 	length = min(length, most);
 	rc = nfr_mem_transfer_one(transfer, seg, at, span, length, direction);
-	if (rc == -EINVAL) {
+	even = nfr_mem_span_even(&start, length);
+	if (rc == -EINVAL && even < length && nfr_mem_device_bounces(transfer->id->device)) {
 		*span = start;
-		length = nfr_mem_span_even(span, length);
+		length = even;
 		rc = nfr_mem_transfer_one(transfer, seg, at, span, length, direction);
 	}
 	return rc ?: length;

@@ -124,6 +124,7 @@ struct nfr_cursor {
 };
 
 u32 nfr_mem_transfer_read_max(const struct ib_device *device, u32 offset);
+u32 nfr_mem_transfer_pieces(struct ib_device *device);
 int nfr_mem_transfer_add(struct nfr_transfer *transfer, struct nfr_cursor *cursor,
 			 struct nfr_span *span, u32 length, enum dma_data_direction direction);
 struct ib_send_wr *nfr_mem_transfer_chain(struct nfr_transfer *transfer, struct ib_cqe *cqe,

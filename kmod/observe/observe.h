@@ -42,14 +42,14 @@ struct nfr_client_counters {
 	/* lanes */
 	u64 lane_calls;
 	u64 lane_bytes;
-	u64 lane_fallbacks;	/* READs that suit a lane, and found none */
+	u64 lane_fallbacks;	/* READs that found no idle lane, or are too long for one */
 	u64 lanes_connected;
 	u64 lanes_ended;
 	/* optimistic reads */
 	u64 optimistic_reads;
 	u64 optimistic_bytes;
 	u64 optimistic_refused;	/* by the peer's device */
-	u64 optimistic_misses;	/* READs without a reference */
+	u64 optimistic_misses;	/* READs without a reference, an RDMA Read, or room in it */
 	u64 optimistic_polled;	/* reads that the sender polled for */
 	u64 optimistic_pauses;
 	u64 optimistic_connects;

@@ -628,15 +628,15 @@ static void nfr_svc_read_layout(struct nfr_svc_req *req)
 	req->npages = DIV_ROUND_UP(req->length, PAGE_SIZE);
 }
 
-/* Maximum number of MRs that a device may need: one per operation */
+/* Maximum number of MRs that a device may need: one per operation, and per piece of a split one */
 static u32 nfr_svc_read_operations(const struct nfr_svc_req *req)
 {
-	u32 i, count = 0;
+	struct ib_device *device = req->svc->conn->device;
+	u32 i, count = req->length / nfr_mem_transfer_read_max(device, PAGE_SIZE - 1);
 
 	for (i = 0; i < req->head.nreads; i++)
 		count += req->head.reads[i].nsegs;
-	return count +
-	       req->length / nfr_mem_transfer_read_max(req->svc->conn->device, PAGE_SIZE - 1);
+	return count * nfr_mem_transfer_pieces(device);
 }
 
 /*

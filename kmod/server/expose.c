@@ -58,6 +58,7 @@ int nfr_svc_pool_init(struct nfr_svc *svc, struct nfr_pool *pool)
 	lockdep_set_class(&pool->lock, &nfr_svc_pool_key);
 	pool->done = nfr_svc_mr_done;
 	pool->number = svc->conn->id_number;
+	pool->device_ends = &svc->conn->device_ends;
 	nfr_mem_pool_fit(pool, device, svc->conn->wanted.mr_depth);
 	if (pool->depth < NFR_MIN_DEPTH)
 		return -EOPNOTSUPP;

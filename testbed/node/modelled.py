@@ -66,6 +66,18 @@ def profiles() -> list[str]:
     return [(folder / card / "profile").read_text().strip() for card in CARDS]
 
 
+def failures(*parameters: str) -> dict[str, str]:
+    """Run the cases of card_verbs.ko: the expectation that failed, by case."""
+    call("insmod", "/run/card_verbs.ko", *parameters)
+    try:
+        output = Path("/sys/kernel/debug/card_verbs").read_text()
+    finally:
+        call("rmmod", "card_verbs")
+    results = dict(line.split(" ", 1) for line in output.splitlines())
+    assert results
+    return {name: result for name, result in results.items() if result != "ok"}
+
+
 def write(name: str, seed: int, size: int = SIZE) -> bytes:
     """Write a file of the mount, and have it on the server; returns its data."""
     data = hashlib.shake_128(f"{seed}".encode()).digest(size)

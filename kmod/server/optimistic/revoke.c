@@ -351,8 +351,8 @@ static bool nfr_svc_revoke_by_cut(struct nfr_svc *branch)
  * Fence a connection whose invalidations are late or failed. Its registrations are valid, but the
  * client cannot reach them through a fenced queue pair. If the device refuses the fence, it has to
  * destroy them. That ends all grants of the connection. If the device refuses both, the client may
- * still read: then the task waits, and tries again. The caller does not hold the lock, and may hold
- * locks of a file system.
+ * still read: then the task waits, and tries again, unless the device ends and is given up. The
+ * caller does not hold the lock, and may hold locks of a file system.
  */
 static void nfr_svc_revoke_by_fence(struct nfr_svc *branch)
 {
@@ -363,7 +363,7 @@ static void nfr_svc_revoke_by_fence(struct nfr_svc *branch)
 	mutex_lock(&nfr_svc_notices(branch)->fencing);
 	ended = nfr_conn_fence(branch->conn) >= NFR_PROOF_FENCED;
 	nfr_conn_break(branch->conn, "an invalidation was late");
-	while (!ended && !nfr_svc_revoke_by_cut(branch)) {
+	while (!ended && !nfr_svc_revoke_by_cut(branch) && !nfr_mem_gives_up(branch->pool)) {
 		msleep(pause);
 		pause = min(2 * pause, NFR_SVC_FENCE_MAX);
 		ended = nfr_conn_fence(branch->conn) >= NFR_PROOF_FENCED;

@@ -927,6 +927,16 @@ _OURS = (
         doubt="the driver may have ended the connection by itself",
     ),
     KnownMessage(
+        "memory given up",
+        "error",
+        rf"nfsrdma: device {DEVICE} ends, and has not destroyed \d+ memory regions: they and \d+"
+        r" pages stay allocated for ever",
+        "A device failed or was removed, and destroyed no memory regions in ten seconds. Their"
+        " memory is lost until the next boot, because the device might still write to it.",
+        "nfsrdma link show",
+        "kmod/memory/exposure.c of this project",
+    ),
+    KnownMessage(
         "device failed",
         "error",
         rf"nfsrdma: device {DEVICE} reports a fatal error: \d+ connections end",

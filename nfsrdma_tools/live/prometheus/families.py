@@ -352,7 +352,7 @@ PERSONALITY = {
     "padded_calls": "Calls with padding (padded).",
     "padded_replies": "Replies with padding (padded).",
     "lane_calls": "READs on lanes (pre-posted).",
-    "lane_fallbacks": "READs that found no idle lane (pre-posted).",
+    "lane_fallbacks": "READs that found no idle lane, or are too long for one (pre-posted).",
     "lanes_connected": "Lanes that connected (pre-posted).",
     "lanes_ended": "Lanes that ended (pre-posted).",
     "cache_hits": "Buffers that were still registered (cached).",
@@ -361,7 +361,8 @@ PERSONALITY = {
     "optimistic_reads": "READs that read the server's page cache by RDMA Read (optimistic).",
     "optimistic_bytes": "Bytes of optimistic reads (optimistic).",
     "optimistic_refused": "RDMA Reads that the server's device refused (optimistic).",
-    "optimistic_misses": "READs that went by RPC for want of a reference (optimistic).",
+    "optimistic_misses": "READs that went by RPC, without a reference or with too many elements"
+    " (optimistic).",
     "optimistic_pauses": "Pauses after too many refused RDMA Reads (optimistic).",
     "optimistic_connects": "Second connections that were established (optimistic).",
 }

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from testbed.node import modelled
 from testbed.node.files import opened
 from testbed.node.grants import EXPORT, MIB, made, mounted_export
 from testbed.node.mounts import connections, counters, mounted, parameters
-from testbed.node.programs import until
+from testbed.node.programs import call, until
 from testbed.remote import on
 
 pytestmark = pytest.mark.nightly
@@ -45,6 +45,10 @@ PAGE = 4096
 # what is shorter than a chunk has to be
 PADDED = 15
 READS = 8
+FEW = 4
+# more refusals than a connection asks for
+ALWAYS = 1 << 30
+GIVEN_UP = re.compile(r"device (\S+) ends, and has not destroyed (\d+) memory .* and (\d+) pages")
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +131,11 @@ def counts(folder: Path) -> dict[str, int]:
     return {**counters(), **numbers, "reads": reads}
 
 
-@on("client", timeout=900)
-def reads_of(personality: str, sizes: list[int]) -> list[dict[str, int]]:
-    """Read numbers of pages directly; returns the client's counters after each number."""
-    data, room, results = made(EXPORT / "limits", 7), scattered(max(sizes)), []
-    largest = parameters(padded_max=16 * PAGE)
-    with largest, mounted_export("vers=3,rsize=1048576") as folder:
+@contextmanager
+def direct(personality: str, most: int) -> Iterator[tuple[Path, Callable[[int], None]]]:
+    """A mount whose READs go the way of a personality, and a function that reads pages directly."""
+    data, room = made(EXPORT / "limits", 7), scattered(most)
+    with mounted_export("vers=3,rsize=1048576") as folder:
 
         def read(size: int) -> None:
             for page in room[:size]:
@@ -142,20 +145,29 @@ def reads_of(personality: str, sizes: list[int]) -> list[dict[str, int]]:
 
         def goes() -> bool:
             before = counts(folder)[WAYS[personality]]
-            read(4)
+            read(FEW)
             return counts(folder)[WAYS[personality]] > before
 
         with opened(folder / "limits", os.O_RDONLY | os.O_DIRECT) as file:
             until(f"a READ that is {personality}", goes)
             assert {row["personality"] for row in connections()} == {personality}
-            for size in sizes:
-                # the first READ of a size registers its memory
+            yield folder, read
+
+
+@on("client", timeout=900)
+def reads_of(personality: str, sizes: list[int]) -> list[dict[str, int]]:
+    """Read numbers of pages directly; returns the client's counters after each number."""
+    results = []
+    largest = parameters(padded_max=16 * PAGE)
+    with largest, direct(personality, max(sizes)) as (folder, read):
+        for size in sizes:
+            # the first READ of a size registers its memory
+            read(size)
+            before = counts(folder)
+            for _ in range(READS):
                 read(size)
-                before = counts(folder)
-                for _ in range(READS):
-                    read(size)
-                now = counts(folder)
-                results.append({name: now[name] - before[name] for name in now})
+            now = counts(folder)
+            results.append({name: now[name] - before[name] for name in now})
     return results
 
 
@@ -205,6 +217,17 @@ def stop(seconds: float) -> None:
     time.sleep(seconds)
 
 
+@contextmanager
+def works_again() -> Iterator[None]:
+    """The firmware of the first card works after the block, however that ends."""
+    try:
+        yield
+    finally:
+        # the unmount waits for the card
+        if (modelled.SYSFS / "card0").exists():
+            modelled.order("card0", "dead", 0)
+
+
 def replace(waits: bool) -> None:
     """The first card is removed, and another one added.
 
@@ -227,7 +250,7 @@ def stopped(waits: bool) -> None:
 
     Calls time out after 2 s.
     """
-    with mounted("vers=3,timeo=20,retrans=1"):
+    with mounted("vers=3,timeo=20,retrans=1"), works_again():
         with modelled.load():
             stop(8)
             modelled.order("card0", "dead", 0)
@@ -246,3 +269,37 @@ def stopped(waits: bool) -> None:
 def test_a_mount_survives_stopped_firmware(lab: Lab, profile: str, personality: str) -> None:
     with used(lab, profile, personality):
         stopped(lab, PROFILES[profile]["failed_post"] == 0)
+
+
+@on("client", timeout=1800)
+def given_up(card: str, personality: str) -> tuple[int, int]:
+    """A card is removed that destroys no region and fences no queue pair; another one is added.
+
+    Returns the regions and pages that the log names.
+    """
+    call("dmesg", "--clear")
+    with direct(personality, FEW) as (_, read):
+        for name in ("stuck", "keep_regions"):
+            modelled.order(card, name, ALWAYS)
+        modelled.order(card, "gone", 1)
+        until("removal", lambda: not (modelled.SYSFS / card).exists(), modelled.LIMIT)
+        modelled.add(card)
+        read(FEW)
+    found = [match.groups() for match in map(GIVEN_UP.search, call("dmesg").splitlines()) if match]
+    assert {name for name, _, _ in found} == {card}
+    return sum(int(regions) for _, regions, _ in found), sum(int(pages) for _, _, pages in found)
+
+
+# the client's registrations, which stay valid with cached; the server's grants
+@pytest.mark.parametrize(
+    ("personality", "card", "least"),
+    [("read-write", "card0", 0), ("cached", "card0", FEW), ("optimistic", "card1", FEW)],
+)
+def test_a_removal_does_not_wait_for_regions_that_the_card_keeps(
+    lab: Lab, personality: str, card: str, least: int
+) -> None:
+    """Commands fail as those of irdma after a time-out, until a reset that follows the removal."""
+    with used(lab, "irdma-roce", personality):
+        regions, pages = given_up(lab, card, personality)
+    assert regions > 0
+    assert pages >= least

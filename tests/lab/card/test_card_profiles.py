@@ -86,17 +86,7 @@ def verbs(cards: Lab) -> Lab:
     return cards
 
 
-@on("client", timeout=1800)
-def failures(*parameters: str) -> dict[str, str]:
-    """Run the cases of card_verbs.ko: the expectation that failed, by case."""
-    call("insmod", "/run/card_verbs.ko", *parameters)
-    try:
-        output = Path("/sys/kernel/debug/card_verbs").read_text()
-    finally:
-        call("rmmod", "card_verbs")
-    results = dict(line.split(" ", 1) for line in output.splitlines())
-    assert results
-    return {name: result for name, result in results.items() if result != "ok"}
+failures = on("client", timeout=1800)(modelled.failures)
 
 
 @ROOT
