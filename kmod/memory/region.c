@@ -652,13 +652,14 @@ static int nfr_mem_transfer_some(struct nfr_transfer *transfer, const struct nfr
 						 offset_in_page(span->page_base));
 	length = min(length, most);
 	rc = nfr_mem_transfer_one(transfer, seg, at, span, length, direction);
+	if (rc != -EINVAL || !nfr_mem_device_bounces(transfer->id->device))
+		return rc ?: length;
 	even = nfr_mem_span_even(&start, length);
-	if (rc == -EINVAL && even < length && nfr_mem_device_bounces(transfer->id->device)) {
-		*span = start;
-		length = even;
-		rc = nfr_mem_transfer_one(transfer, seg, at, span, length, direction);
-	}
-	return rc ?: length;
+	if (even == length)
+		return rc;
+	*span = start;
+	rc = nfr_mem_transfer_one(transfer, seg, at, span, even, direction);
+	return rc ?: even;
 }
 
 /**
