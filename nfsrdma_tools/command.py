@@ -52,7 +52,7 @@ def run(
     extends an environment with the C locale, so that callers can parse messages.  ``watch`` is
     called a few times a second while the program runs; an exception from it kills the program.
     Raises CommandError when ``check`` is set and the status is not 0, ProgramMissingError when the
-    program does not exist.
+    program, or the one behind END_WITH_US, does not exist.
     """
     args = tuple(os.fspath(a) for a in argv)
     # a file, not a pipe: communicate() loses unsent input when it is interrupted to call watch
@@ -64,6 +64,8 @@ def run(
     if process.returncode is None:
         result = result._replace(stderr=f"{result.stderr}; {_stuck(process)}")
     _debug(f"{args[0]}: exit status {result.returncode}")
+    if result.returncode:
+        _require_program(args)
     if check and result.returncode:
         raise CommandError(args, result.returncode, result.stderr or result.stdout, hint)
     return result
@@ -141,6 +143,14 @@ def _running(
 def is_installed(program: str) -> bool:
     """Whether ``run`` finds a program."""
     return shutil.which(program, path=_environment(None)["PATH"]) is not None
+
+
+def _require_program(args: tuple[str, ...]) -> None:
+    """Raise ProgramMissingError if the program behind END_WITH_US does not exist."""
+    words = len(END_WITH_US)
+    # setpriv exists, and its message depends on its version
+    if args[:words] == END_WITH_US and not is_installed(args[words]):
+        raise ProgramMissingError(args[words])
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

@@ -67,6 +67,7 @@ class ProgramMissingError(UserError):
     """A program is not installed."""
 
     def __init__(self, program: str, hint: str = "") -> None:
+        self.program = program
         hint = hint or f"install the package with {program}"
         super().__init__(f"{program} is not installed", hint)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from unit.stuck_filesystem import StuckFilesystem, stuck_filesystem
 
-from nfsrdma_tools.command import kill, run, stream
+from nfsrdma_tools.command import END_WITH_US, kill, run, stream
 from nfsrdma_tools.errors import CommandError, ProgramMissingError, UserError
 
 
@@ -26,6 +26,13 @@ def test_a_failure_carries_the_command_ready_to_paste_and_its_last_words() -> No
 def test_a_missing_program_is_named() -> None:
     with pytest.raises(ProgramMissingError, match="no-such-program is not installed"):
         run("no-such-program")
+
+
+def test_a_missing_program_that_ends_with_us_is_named() -> None:
+    """Setpriv itself reports it by an exit status."""
+    with pytest.raises(ProgramMissingError, match="no-such-program is not installed"):
+        run(*END_WITH_US, "no-such-program", check=False)
+    assert run(*END_WITH_US, "false", check=False).returncode == 1
 
 
 def test_a_program_that_does_not_end_is_killed_and_says_so() -> None:

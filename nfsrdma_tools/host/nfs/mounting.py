@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools import files
-from nfsrdma_tools.command import END_WITH_US, Result, is_installed, run
+from nfsrdma_tools.command import END_WITH_US, Result, run
 from nfsrdma_tools.errors import (
     CommandError,
     MismatchError,
@@ -354,10 +354,12 @@ def mount_nfs(request: MountRequest, directory: Path, timeout: float) -> None:
     """
     argv = _mount_argv(request, directory)
     # a mount.nfs that waits must not outlive a killed nfsrdma, which could not undo it
-    result = run(*END_WITH_US, *argv, check=False, timeout=timeout)
-    if result.returncode and not is_installed("mount.nfs"):
-        # setpriv is installed, and its message depends on its version
-        raise ProgramMissingError("mount.nfs", packages.install("nfs-utils"))
+    try:
+        result = run(*END_WITH_US, *argv, check=False, timeout=timeout)
+    except ProgramMissingError as error:
+        if error.program != "mount.nfs":
+            raise
+        raise ProgramMissingError("mount.nfs", packages.install("nfs-utils")) from error
     if result.returncode:
         raise _explain(request, result, timeout)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from unit.host.nfs.requests_made import asks
 
+from nfsrdma_tools import command
 from nfsrdma_tools.errors import CommandError, MismatchError, ProgramMissingError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.nfs import mountinfo, mounting
@@ -59,7 +60,7 @@ def test_a_missing_mount_nfs_is_named_with_its_package(
 ) -> None:
     # setpriv does that; this host may have mount.nfs elsewhere
     stand_in.write_text("#!/bin/sh\necho 'setpriv: failed to execute mount.nfs' >&2\nexit 127\n")
-    monkeypatch.setattr(mounting, "is_installed", lambda _: False)
+    monkeypatch.setattr(command, "is_installed", lambda _: False)
     monkeypatch.setattr(packages, "install", lambda name: f"apt install {name}")
     with pytest.raises(ProgramMissingError) as caught:
         mount_nfs(asks(), Path("/mnt"), timeout=30)
