@@ -427,7 +427,7 @@ static inline void nfr_client_req_end(struct nfr_req *req)
 
 /* transport.c */
 int nfr_client_register(void);
-void nfr_client_device_show(struct seq_file *seq, const struct ib_device *device);
+void nfr_client_device_show(struct seq_file *seq, struct ib_device *device);
 void nfr_client_unregister(void);
 
 /* connect.c */

@@ -103,9 +103,9 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 				   conn->device->name);
 		return nfr_conn_unfit(conn, "the device does not support FRWR");
 	}
-	if (pool->depth < nfr_mem_pool_least(pool)) {
+	if (pool->depth < nfr_mem_device_least(conn->device)) {
 		pr_err_ratelimited("nfsrdma: device %s: max_fast_reg_page_list_len is %u, expected at least %u\n",
-				   conn->device->name, pool->depth, nfr_mem_pool_least(pool));
+				   conn->device->name, pool->depth, nfr_mem_device_least(conn->device));
 		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
 	}
 	rc = nfr_conn_fit_queue(conn, nfr_mem_pool_chain(pool));

@@ -386,7 +386,7 @@ static const struct nfr_client_personality *const nfr_client_personalities[NFR_P
  * @seq: file
  * @device: RDMA device
  */
-void nfr_client_device_show(struct seq_file *seq, const struct ib_device *device)
+void nfr_client_device_show(struct seq_file *seq, struct ib_device *device)
 {
 	struct nfr_params params;
 	int i;
@@ -394,7 +394,7 @@ void nfr_client_device_show(struct seq_file *seq, const struct ib_device *device
 	nfr_params_read(&params);
 	seq_printf(seq, "region_pages %u of %u\n", nfr_mem_device_depth(device, params.mr_depth),
 		   NFR_USEFUL_DEPTH);
-	seq_printf(seq, "region_pages_needed %u\n", NFR_MIN_DEPTH);
+	seq_printf(seq, "region_pages_needed %u\n", nfr_mem_device_least(device));
 	for (i = 0; i < NFR_PERSONALITIES; i++)
 		if (nfr_client_personalities[i]->limits)
 			nfr_client_personalities[i]->limits(seq, device);

@@ -204,7 +204,8 @@ struct nfr_scatter {
 
 /* region.c */
 void nfr_mem_pool_init(struct nfr_pool *pool);
-u32 nfr_mem_device_depth(const struct ib_device *device, u32 wanted);
+u32 nfr_mem_device_least(struct ib_device *device);
+u32 nfr_mem_device_depth(struct ib_device *device, u32 wanted);
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted);
 u32 nfr_mem_pool_regions(const struct nfr_pool *pool, const struct nfr_span *span);
 u32 nfr_mem_pool_chain(const struct nfr_pool *pool);
@@ -235,12 +236,6 @@ void nfr_mem_cache_unpin(struct nfr_mr *mr);
 u32 nfr_mem_cache_evict(struct nfr_pool *pool, u32 pages);
 bool nfr_mem_cache_victims(struct nfr_pool *pool, struct nfr_exposure *exposure, u32 most);
 u32 nfr_mem_cache_pages_held(void);
-
-/* Get the minimum number of pages per MR, after nfr_mem_pool_fit() */
-static inline u32 nfr_mem_pool_least(const struct nfr_pool *pool)
-{
-	return pool->cuts ? NFR_BOUNCED_DEPTH : NFR_MIN_DEPTH;
-}
 
 /* Undo nfr_mem_scatter_map(). What is not mapped stays as it is. */
 static inline void nfr_mem_scatter_unmap(struct ib_device *device, struct nfr_scatter *scatter)

@@ -366,17 +366,29 @@ void nfr_mem_pool_init(struct nfr_pool *pool)
 }
 
 /**
+ * nfr_mem_device_least - get the minimum depth of MRs for a device
+ * @device: RDMA device
+ *
+ * Return: number of pages.
+ */
+u32 nfr_mem_device_least(struct ib_device *device)
+{
+	return nfr_mem_device_bounces(device) ? NFR_BOUNCED_DEPTH : NFR_MIN_DEPTH;
+}
+
+/**
  * nfr_mem_device_depth - choose the depth of MRs for a device
  * @device: RDMA device
  * @wanted: preferred depth in pages; 0 for the default
  *
  * Return: number of pages; 0 if the device has no fast registration.
  */
-u32 nfr_mem_device_depth(const struct ib_device *device, u32 wanted)
+u32 nfr_mem_device_depth(struct ib_device *device, u32 wanted)
 {
 	if (!(device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS))
 		return 0;
-	return min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
+	wanted = wanted ? max(wanted, nfr_mem_device_least(device)) : NFR_USEFUL_DEPTH;
+	return min(wanted, device->attrs.max_fast_reg_page_list_len);
 }
 
 /**
@@ -392,8 +404,6 @@ void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wante
 {
 	pool->device = device;
 	pool->cuts = nfr_mem_device_bounces(device) ? NFR_CUTS : 0;
-	if (wanted)
-		wanted = max(wanted, nfr_mem_pool_least(pool));
 	pool->depth = nfr_mem_device_depth(device, wanted);
 	pool->room = min(pool->depth, NFR_USEFUL_ROOM);
 	pool->max_entry = nfr_mem_entry_max(device);

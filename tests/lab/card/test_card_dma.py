@@ -17,7 +17,7 @@ from testbed.labs import OURS, THEIRS, cards_lab, choose, counts_listeners, serv
 from testbed.module_data import WAYS, around, carried
 from testbed.node import modelled
 from testbed.node.grants import BLOCK, EXPORT, Reader, made, mounted_export, scattered, seeded
-from testbed.node.mounts import HERE, SERVER, counters, mounted
+from testbed.node.mounts import HERE, SERVER, connections, counters, mounted, parameters
 from testbed.node.programs import call, until
 from testbed.remote import on
 
@@ -252,6 +252,23 @@ def test_the_limits_of_a_device_follow_from_the_form(ours: Lab) -> None:
         names = {text.split(":")[0] for text in found}
         assert ("optimistic reads" in names) == (ours.config.dma != "iommu")
         assert ("grants nothing to clients (optimistic)" in names) == (ours.config.dma == "swiotlb")
+
+
+@on("client")
+def depths() -> list[list[str]]:
+    """Pages of a region of the smallest size: of a connection, as listed, and the least."""
+    with parameters(mr_depth=16), mounted("vers=3"):
+        used = [row["mr_depth"] for row in connections()]
+        values = [device.values for device in devices()]
+        listed = [each["region_pages"].split()[0] for each in values]
+        return [used, listed, [each["region_pages_needed"] for each in values]]
+
+
+def test_listed_regions_are_those_of_connections(ours: Lab) -> None:
+    """Where memory bounces, a region needs more pages than the parameter's minimum."""
+    used, listed, needed = map(set, depths(ours))
+    assert used == listed == needed
+    assert (used == {"16"}) == (ours.config.dma != "swiotlb")
 
 
 # --- merging ---
