@@ -31,9 +31,6 @@ SKEW = 8192
 STRIDE = 1021
 # nfsd of 6.1 reads wrong bytes from where a hole of a tmpfs ends, over TCP too
 HOLES = not os.uname().release.startswith("6.1.")
-# of memory for direct I/O, in bytes. Two READs for one buffer share a cache line if it does not
-# begin at one; a kernel with CONFIG_DMA_API_DEBUG reports that of any transport
-MEMORY_SKEW = 64 if Path("/sys/kernel/debug/dma-api").exists() else 3
 # an offset in a file, and a size
 Piece = tuple[int, int]
 
@@ -150,7 +147,7 @@ def differences(path: Path, sizes: list[int], noise: bytes) -> list[str]:
         with opened(path, os.O_RDONLY | flags) as file:
             for offset, size in pieces:
                 start, end = max(0, offset - more), min(len(whole), offset + size + more)
-                memory = memory_of(end - start, MEMORY_SKEW * more)
+                memory = memory_of(end - start, 3 * more)
                 count = os.preadv(file, [memory], start)
                 if count != end - start or memory != whole[start:end]:
                     wrong.append(f"{path.name} at {offset}, {size} bytes, flags {flags}, {more}")
@@ -166,7 +163,7 @@ def write(path: Path, pieces: list[Piece], noise: bytes) -> None:
             size = sum(pieces[-1])
             assert os.pwrite(file, bytes(size), 0) == size
         for number, (offset, size) in enumerate(pieces):
-            memory = memory_of(size, MEMORY_SKEW if direct and number % 2 else 0)
+            memory = memory_of(size, 3 if direct and number % 2 else 0)
             memory[:] = data_of((offset, size), noise)
             assert os.pwritev(file, [memory], offset) == size
             if not direct:

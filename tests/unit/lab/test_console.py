@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.lab import machine
-from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
+from nfsrdma_tools.lab.console import (
+    DMA_API_REPORTS,
+    Console,
+    EmulatorFaultError,
+    KernelReportError,
+)
 
 REPORTS = [
     "[   12.3] Oops: general protection fault, probably for address 0x1: 0000 [#1] SMP",
@@ -232,6 +237,38 @@ def test_a_line_still_being_written_is_read_when_it_is_whole(tmp_path: Path) -> 
     with log.open("a") as file:
         file.write("G: kernel NULL pointer dereference\n")
     with pytest.raises(KernelReportError):
+        console.check()
+
+
+SHARED_LINE = """[   12.3] ------------[ cut here ]------------
+[   12.3] DMA-API: nfsrdma_card 0000:00:10.0: cacheline tracking EEXIST, overlapping mappings aren't
+[   12.3] WARNING: CPU: 1 PID: 77 at kernel/dma/debug.c:601 add_dma_entry+0x2c1/0x300
+[   12.3] ---[ end trace 0000000000000000 ]---
+"""
+
+
+def test_mappings_that_share_a_cache_line_are_met(tmp_path: Path) -> None:
+    """They are harmless where DMA is coherent; other reports of the DMA API are not."""
+    log = tmp_path / "console"
+    log.write_text(SHARED_LINE)
+    console = Console("server", log)
+    console.check()
+    assert len(console.met) == 2
+    with log.open("a") as file:
+        file.write(SHARED_LINE.replace("cacheline tracking EEXIST", "device driver tries to free"))
+    with pytest.raises(KernelReportError, match="tries to free"):
+        console.check()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_dma_api_that_reports_nothing_more_is_an_error(more: int, tmp_path: Path) -> None:
+    log = tmp_path / "console"
+    log.write_text(SHARED_LINE * (DMA_API_REPORTS - 1 + more))
+    console = Console("server", log)
+    if more:
+        with pytest.raises(KernelReportError, match="reports nothing more"):
+            console.check()
+    else:
         console.check()
 
 
