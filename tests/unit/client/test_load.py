@@ -7,7 +7,6 @@ import math
 import os
 import resource
 import signal
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -177,30 +176,24 @@ def test_an_open_loop_sends_at_its_rate(device: Device) -> None:
 def test_an_open_loop_counts_from_when_an_operation_was_due(device: Device) -> None:
     """A server that stalls delays all operations behind it, which a closed loop leaves out."""
     plan = replace(SMALL, sessions=1, rate=200, queue=10_000, duration=1.5)
-    timer = threading.Timer(0.8, device.hold)
     device.hold(READ)
-    timer.start()
-    outcome = load(TARGET, plan, nothing)
-    timer.join()
-    # the first one waited for the stall, those behind it for the rest of it: the median of the
-    # response is far above that of the service
-    assert outcome.total.response.max > 200_000
-    assert outcome.total.response.p50 > 10 * outcome.total.service.p50
+    # the first report comes a second after the start
+    outcome = load(TARGET, plan, lambda progress: progress.seconds > 0 and device.hold())
+    # one operation was sent before the stall ended, the others wait in the queue
+    assert outcome.total.response.max > 900_000
+    assert outcome.total.response.p50 > 2 * outcome.total.service.p50
+    assert outcome.total.response.p50 > 100_000
     assert outcome.dropped == 0
 
 
 def test_a_full_queue_drops_and_says_so(device: Device) -> None:
     device.hold(READ)
-    timer = threading.Timer(1.5, device.hold)
-    timer.start()
-    plan = replace(SMALL, sessions=2, rate=500, queue=5, duration=1)
+    plan = replace(SMALL, sessions=2, rate=500, queue=5, duration=1, timeout=6)
     outcome = load(TARGET, plan, nothing)
-    timer.join()
+    device.hold()
     # one in flight and five in the queue of each session
-    assert outcome.unsent == 10
-    assert outcome.arrivals == outcome.dropped + outcome.unsent + outcome.total.done
-    assert outcome.total.done == 2
-    assert outcome.dropped > 100
+    assert (outcome.total.done, outcome.total.failed, outcome.unsent) == (0, 2, 10)
+    assert outcome.dropped == outcome.arrivals - 12 > 100
 
 
 def test_a_think_time_limits_a_closed_loop(device: Device) -> None:
@@ -223,10 +216,14 @@ def test_sequential_offsets_cover_a_file(device: Device) -> None:
 
 
 def test_lost_connections_come_back(device: Device) -> None:
-    timer = threading.Timer(0.4, device.end_connections)
-    timer.start()
-    outcome = load(TARGET, replace(SMALL, duration=3), nothing)
-    timer.join()
+    ended = []
+
+    def end(progress: Progress) -> None:
+        if progress.seconds > 0 and not ended:
+            ended.append(progress)
+            device.end_connections()
+
+    outcome = load(TARGET, replace(SMALL, duration=2), end)
     assert outcome.lost == outcome.reconnects == outcome.outage.count == 20
     assert outcome.up == 20
     assert outcome.recoveries == 1
