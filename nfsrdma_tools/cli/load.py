@@ -147,7 +147,8 @@ def load(
     An open loop measures a response from when the operation was due, a closed loop from when it
     was sent.  Writes go to files that the command has made.
 
-    Exit status: 0 when all sessions connected and no operation failed, 1 otherwise.
+    Exit status: 0 when all sessions connected and no operation failed, 1 otherwise, 130 after
+    Ctrl-C.
     """
     from nfsrdma_tools.client import load as client
     from nfsrdma_tools.client.place import is_remote
@@ -183,7 +184,7 @@ def load(
         for line in _lines(plan, outcome):
             print(printable(line))
     if outcome.interrupted:
-        raise KeyboardInterrupt
+        raise typer.Exit(130)
     if not client.succeeded(plan, outcome):
         raise typer.Exit(1)
 
