@@ -227,7 +227,8 @@ def _show(progress: Progress) -> None:
 
 
 def _times(times: Times) -> dict[str, float]:
-    return dict(times._asdict())
+    facts = times._asdict()
+    return {"count": facts.pop("samples"), **facts}
 
 
 def _of_kind(operations: Operations) -> dict[str, object]:

@@ -100,7 +100,7 @@ class Plan:
 class Times(NamedTuple):
     """A distribution of times, in microseconds; a percentile is less than 1/256 too high."""
 
-    count: int
+    samples: int
     min: float
     mean: float
     p50: float
