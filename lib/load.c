@@ -136,7 +136,8 @@ struct thought {
  * @tick: nanoseconds of the clock at which to look after sessions
  * @connecting: when the first connection began
  * @down: sessions without a connection
- * @down_since: since when there are such
+ * @down_since: when the outage began
+ * @returned: when a connection was made again
  * @in_flight: operations without a reply
  * @queued: arrivals in queues
  * @resent: calls that were sent again before the start
@@ -164,7 +165,7 @@ struct nfsrdma_load {
 	uint64_t tick;
 	uint64_t connecting;
 	uint32_t down;
-	uint64_t down_since;
+	uint64_t down_since, returned;
 	uint64_t in_flight, queued;
 	uint64_t resent;
 	struct nfsrdma_load_totals totals;
@@ -466,8 +467,11 @@ static void count_loss(struct nfsrdma_load *load, struct member *member, uint64_
 	member->lost_at = now;
 	load->totals.up--;
 	load->totals.lost++;
-	if (!load->down++)
+	/* a session may be connected again before the loop comes to the next one, which was lost as early */
+	if (!load->down++ && (!load->totals.outages || now - load->returned >= NS)) {
+		load->totals.outages++;
 		load->down_since = now;
+	}
 	keep_message(load);
 }
 
@@ -477,15 +481,13 @@ static void count_return(struct nfsrdma_load *load, struct member *member, uint6
 	member->up = true;
 	load->totals.up++;
 	load->totals.reconnects++;
-	if (--load->down)
-		return;
-	load->totals.recoveries++;
-	if (now - load->down_since > load->totals.recovery_ns)
+	load->returned = now;
+	if (!--load->down && now - load->down_since > load->totals.recovery_ns)
 		load->totals.recovery_ns = now - load->down_since;
 }
 
-/* Count what has become of the connection since the last look */
-static void note_link(struct nfsrdma_load *load, struct member *member, uint64_t now)
+/* Count what has become of the connection between @before and @now */
+static void note_link(struct nfsrdma_load *load, struct member *member, uint64_t before, uint64_t now)
 {
 	const struct nfsrdma_session *session = member->session;
 	uint64_t more = session->stats.connects - member->connects;
@@ -497,9 +499,9 @@ static void note_link(struct nfsrdma_load *load, struct member *member, uint64_t
 	}
 	member->connects = session->stats.connects;
 	for (; more; more--) {
-		/* lost and made again between two looks */
+		/* lost and made again */
 		if (member->up)
-			count_loss(load, member, now);
+			count_loss(load, member, before);
 		count_return(load, member, now);
 	}
 	if (member->up && session->link != LINK_UP)
@@ -517,7 +519,7 @@ static void note_link(struct nfsrdma_load *load, struct member *member, uint64_t
 static int pump(struct nfsrdma_load *load, struct member *member)
 {
 	struct nfsrdma_completion done[DEPTH_MOST + 1];
-	uint64_t now;
+	uint64_t before = now_ns(), now;
 	int n, i;
 
 	n = nfsrdma_peek(member->session, done, load->plan.depth + 1);
@@ -525,7 +527,7 @@ static int pump(struct nfsrdma_load *load, struct member *member)
 		return n;
 	now = now_ns();
 	member->looked = now;
-	note_link(load, member, now);
+	note_link(load, member, before, now);
 	for (i = 0; i < n; i++)
 		end_operation(load, member, &member->operations[done[i].user_data], done[i].result, now);
 	refill(load, member, now);
@@ -935,7 +937,7 @@ static void clear_counts(struct nfsrdma_load *load)
 	*totals = (struct nfsrdma_load_totals){
 		.connected = before.connected, .up = before.up, .failures = before.failures, .lost = before.lost,
 		.reconnects = before.reconnects, .connect_ns = before.connect_ns,
-		.recoveries = before.recoveries, .recovery_ns = before.recovery_ns,
+		.outages = before.outages, .recovery_ns = before.recovery_ns,
 	};
 	memcpy(totals->message, before.message, sizeof(totals->message));
 	for (i = 0; i < NFSRDMA_LOAD_CONNECT; i++)

@@ -124,8 +124,8 @@ struct nfsrdma_load_limits {
  * @lost: connections that ended
  * @reconnects: connections made again
  * @connect_ns: from the first attempt until all sessions were connected; 0: they were not
- * @recoveries: times that all sessions were connected again after losses
- * @recovery_ns: the longest time of these, from the first loss to the last reconnect
+ * @outages: groups of lost connections, with less than a second between them
+ * @recovery_ns: the longest time from the first loss of an outage until all sessions were connected again
  * @resent: calls that were sent again
  * @errors: negative errno values of failed operations
  * @error_counts: of each of them; the last one counts all others
@@ -148,7 +148,7 @@ struct nfsrdma_load_totals {
 	uint64_t lost;
 	uint64_t reconnects;
 	uint64_t connect_ns;
-	uint64_t recoveries;
+	uint64_t outages;
 	uint64_t recovery_ns;
 	uint64_t resent;
 	int32_t errors[8];

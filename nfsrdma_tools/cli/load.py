@@ -285,7 +285,7 @@ def _facts(target: str, plan: Plan, outcome: Outcome) -> dict[str, object]:
             "up": outcome.up,
             "lost": outcome.lost,
             "reconnects": outcome.reconnects,
-            "recoveries": outcome.recoveries,
+            "outages": outcome.outages,
             "recovery_seconds": outcome.recovery_seconds,
             "outage_us": _times(outcome.outage),
         },
@@ -335,8 +335,8 @@ def _lines(plan: Plan, outcome: Outcome) -> list[str]:
         ]
     if outcome.lost:
         lines.append(
-            f"connections    {outcome.lost} lost, {outcome.reconnects} made again, the last one "
-            f"after {outcome.recovery_seconds:.3f} s; {outcome.resent} calls sent again"
+            f"connections    {outcome.lost} lost, {outcome.reconnects} made again; "
+            f"{outcome.recovery_seconds:.3f} s until all were; {outcome.resent} calls sent again"
         )
     return [*lines, *_warnings(plan, outcome)]
 

@@ -168,7 +168,7 @@ class Outcome(NamedTuple):
     up: int
     lost: int
     reconnects: int
-    recoveries: int
+    outages: int
     recovery_seconds: float
     outage: Times
     resent: int
@@ -508,7 +508,7 @@ class _Engine:
             up=totals.up,
             lost=totals.lost,
             reconnects=totals.reconnects,
-            recoveries=totals.recoveries,
+            outages=totals.outages,
             recovery_seconds=round(totals.recovery_ns / 1e9, 6),
             outage=self._times(_OUTAGE),
             resent=totals.resent,

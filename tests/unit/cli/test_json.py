@@ -329,7 +329,7 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         put_load,
         "address arrivals "
         f"connections(connect_seconds connect_us{TIMES} connected failed_attempts lost "
-        f"outage_us{TIMES} reconnects recoveries recovery_seconds up) device dropped errors(x) "
+        f"outage_us{TIMES} outages reconnects recovery_seconds up) device dropped errors(x) "
         f"fairness(jain least most) interrupted kinds(x({KIND})) late_us{TIMES} message mismatch "
         "mismatches plan(at_once depth mix(read write) rate_per_second seed sequential sessions "
         f"size_bytes stable think_seconds verify) resent seconds short target total({KIND}) "

@@ -18,7 +18,7 @@ DONE = Outcome(
     address="10.9.1.1", device="card0", seconds=10, interrupted=False, kinds=(READS,),
     total=READS._replace(kind="all"), arrivals=0, dropped=0, unsent=0, unfinished=0, late=NONE,
     shares=(60, 40), connected=2, connect_seconds=0.25, connect=SOME, failures=0, up=2, lost=0,
-    reconnects=0, recoveries=0, recovery_seconds=0, outage=NONE, resent=0, short_moves=0,
+    reconnects=0, outages=0, recovery_seconds=0, outage=NONE, resent=0, short_moves=0,
     mismatches=0, mismatch="", errors={}, message="",
 )  # fmt: skip
 TWO = Plan(sessions=2)
@@ -96,7 +96,7 @@ LATE = SOME._replace(p99=5000)
         (
             {"lost": 3, "reconnects": 3, "recovery_seconds": 1.5, "resent": 7},
             0,
-            "connections    3 lost, 3 made again, the last one after 1.500 s; 7 calls sent again",
+            "connections    3 lost, 3 made again; 1.500 s until all were; 7 calls sent again",
         ),
         (
             {"arrivals": 90, "dropped": 7, "unsent": 5},

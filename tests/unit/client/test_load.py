@@ -231,7 +231,7 @@ def test_lost_connections_come_back(device: Device) -> None:
     outcome = load(TARGET, replace(SMALL, duration=2), end)
     assert outcome.lost == outcome.reconnects == outcome.outage.samples == 20
     assert outcome.up == 20
-    assert outcome.recoveries == 1
+    assert outcome.outages == 1
     assert outcome.recovery_seconds * 1e6 >= outcome.outage.max * 0.99
     assert outcome.total.failed == 0
     assert min(outcome.shares) > 0
