@@ -39,9 +39,10 @@
 
 #define DESCRIPTORS	6
 
+/* @first: the first call on a connection, which is not counted */
 struct operation {
 	enum nfsrdma_load_kind kind;
-	bool busy;
+	bool busy, first;
 	uint64_t due, sent, offset;
 	union {
 		getattr3_res attributes;
@@ -311,7 +312,7 @@ static int prepare(struct nfsrdma_load *load, struct member *member, struct oper
 	case NFSRDMA_LOAD_NULL:
 		return nfs3_prepare(session, NFS_NULL, NULL, NULL, NULL, NULL, 0, number);
 	case NFSRDMA_LOAD_GETATTR:
-		fh = nfs_fh3(&member->file->fh);
+		fh = op->first ? session->root : nfs_fh3(&member->file->fh);
 		op->results.attributes = (getattr3_res){};
 		return nfs3_prepare(session, NFS_GETATTR, (xdrproc_t)xdr_fh3, &fh,
 				    (xdrproc_t)xdr_getattr3_res, &op->results, 0, number);
@@ -387,14 +388,16 @@ static void end_operation(struct nfsrdma_load *load, struct member *member, stru
 	uint64_t pause = 0;
 
 	free_results(op);
+	load->in_flight--;
+	member->unused[member->nunused++] = op - member->operations;
+	if (op->first)
+		return;
 	if (result < 0) {
 		load->totals.failed[op->kind]++;
 		count_error(&load->totals, result);
 	} else {
 		count_success(load, member, op, result, now);
 	}
-	load->in_flight--;
-	member->unused[member->nunused++] = op - member->operations;
 	if (!load->running || load->plan.rate > 0)
 		return;
 	if (load->plan.think > 0)
@@ -407,7 +410,8 @@ static void end_operation(struct nfsrdma_load *load, struct member *member, stru
 		member->ready++;
 }
 
-static void issue(struct nfsrdma_load *load, struct member *member, const struct arrival *arrival, uint64_t now)
+static void issue(struct nfsrdma_load *load, struct member *member, const struct arrival *arrival, bool first,
+		  uint64_t now)
 {
 	struct operation *op = &member->operations[member->unused[--member->nunused]];
 	int rc;
@@ -415,6 +419,7 @@ static void issue(struct nfsrdma_load *load, struct member *member, const struct
 	load->in_flight++;
 	op->kind = arrival->kind;
 	op->busy = true;
+	op->first = first;
 	op->due = arrival->due;
 	op->offset = arrival->offset;
 	op->sent = now;
@@ -433,19 +438,31 @@ static void refill(struct nfsrdma_load *load, struct member *member, uint64_t no
 		member->first = (member->first + 1) % load->plan.queue;
 		member->nqueued--;
 		load->queued--;
-		issue(load, member, &arrival, now);
+		issue(load, member, &arrival, false, now);
 	}
 	while (load->running && member->nunused && member->ready) {
 		member->ready--;
 		arrival.due = now;
 		draw(load, member, &arrival);
-		issue(load, member, &arrival, now);
+		issue(load, member, &arrival, false, now);
 	}
 	if (member->session->nprepared)
 		nfsrdma_submit(member->session);
 }
 
 /* --- the connections of sessions --- */
+
+/*
+ * Begin a connection with a call: Linux closes the oldest one if there are more than 64 on which it has accepted no
+ * call.  A client that mounts makes some at once.
+ */
+static void greet(struct nfsrdma_load *load, struct member *member, uint64_t now)
+{
+	struct arrival first = {.kind = NFSRDMA_LOAD_GETATTR, .due = now};
+
+	if (member->session->directory && member->nunused == load->plan.depth)
+		issue(load, member, &first, true, now);
+}
 
 static void keep_message(struct nfsrdma_load *load)
 {
@@ -491,7 +508,7 @@ static void note_link(struct nfsrdma_load *load, struct member *member, uint64_t
 {
 	const struct nfsrdma_session *session = member->session;
 	uint64_t more = session->stats.connects - member->connects;
-	bool was_up = member->up;
+	bool was_up = member->up, fresh = more;
 
 	if (more && !member->connects) {
 		count_first(load, member, now);
@@ -506,6 +523,8 @@ static void note_link(struct nfsrdma_load *load, struct member *member, uint64_t
 	}
 	if (member->up && session->link != LINK_UP)
 		count_loss(load, member, now);
+	if (member->up && fresh)
+		greet(load, member, now);
 	if (session->link == LINK_PAUSE && session->link_retry != member->retry) {
 		member->retry = session->link_retry;
 		if (was_up)
@@ -743,7 +762,7 @@ static int handle_events(struct nfsrdma_load *load)
 static bool is_over(const struct nfsrdma_load *load)
 {
 	if (!load->started)
-		return load->totals.connected == load->plan.sessions;
+		return load->totals.connected == load->plan.sessions && !load->in_flight;
 	return !load->running && !load->in_flight;
 }
 
@@ -1001,7 +1020,7 @@ EXPORTED int nfsrdma_load_run(struct nfsrdma_load *load, uint32_t ms)
 EXPORTED void nfsrdma_load_totals(const struct nfsrdma_load *load, struct nfsrdma_load_totals *totals)
 {
 	*totals = load->totals;
-	totals->unfinished = load->in_flight + (load->running ? load->queued : 0);
+	totals->unfinished = load->started ? load->in_flight + (load->running ? load->queued : 0) : 0;
 	totals->resent = count_resent(load) - load->resent;
 }
 

@@ -118,6 +118,18 @@ def test_null_calls_need_no_export(device: Device) -> None:
     assert device.reads == 0
 
 
+@pytest.mark.parametrize(("target", "first"), [("server", 0), (TARGET, 1)])
+def test_a_session_with_an_export_begins_with_a_call(
+    device: Device, target: str, first: int
+) -> None:
+    """Servers may close connections without one.  It is not counted."""
+    before = device.calls
+    outcome = load(target, replace(SMALL, mix={"null": 1}), nothing)
+    # beside FSINFO of the session that knows the export
+    assert device.calls - before == outcome.total.done + first * (SMALL.sessions + 1)
+    assert outcome.total.response.samples == outcome.total.done
+
+
 def test_an_existing_file_is_read_and_kept(device: Device) -> None:
     before = device.get("/export/data")
     outcome = load(TARGET, replace(SMALL, paths=("data",)), nothing)
