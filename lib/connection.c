@@ -185,6 +185,8 @@ void connection_bind(struct nfsrdma_session *session, struct rdma_cm_id *id)
 	struct sockaddr_storage any = {.ss_family = session->address.ss_family};
 	uint32_t ports = PORT_LAST - PORT_FIRST + 1, first = 0, i;
 
+	if (session->any_port)
+		return;
 	if (getrandom(&first, sizeof(first), 0) < 0)
 		return;
 	for (i = 0; i < ports; i++) {

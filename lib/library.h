@@ -4,6 +4,7 @@
  * in this list only, which tests/unit/lib/test_rooms.py checks:
  *
  *   fail.c        the line of text about the last failure
+ *   histogram.c   counts of values
  *   process.c     the sessions of this process, and fork(2)
  *   abi.c         structs of programs of other versions
  *   memory.c      registered memory: messages, the arena, regions of the caller
@@ -28,6 +29,7 @@
  *   io.c          reads and writes: one at a time, and batches
  *   open.c        from a path to an open file
  *   session.c     sessions, and what the connection reports
+ *   load.c        many sessions with a load: the engine of `nfsrdma load`
  *
  * A file calls no function of a file that stands below it in this list.  Tables of functions do that instead: struct
  * reports for the connection, struct nfs_dialect for the version of NFS, finish() and done() for a request.
@@ -459,6 +461,7 @@ struct nfsrdma_session {
 	char host[256];
 	struct sockaddr_storage address;
 	uint64_t opening;		/* when nfsrdma_connect() began; 0: it has ended */
+	bool any_port;			/* one of many: it takes no privileged port */
 
 	/* connection.c */
 	const struct reports *reports;
@@ -773,6 +776,8 @@ extern const struct nfs_dialect nfs3_dialect;
 int nfs3_null(struct nfsrdma_session *session);
 int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
 	      xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes);
+int nfs3_prepare(struct nfsrdma_session *session, enum nfs_procedure procedure, xdrproc_t encode, const void *args,
+		 xdrproc_t decode, void *results, uint32_t bytes, uint64_t user_data);
 
 /* --- nfs4.c --- */
 
@@ -893,6 +898,8 @@ void io_abandon(struct nfsrdma_session *session);
 /* --- session.c --- */
 
 extern const struct reports session_reports;
+int session_like(const struct nfsrdma_session *other, const struct nfsrdma_options *options,
+		 struct nfsrdma_session **session);
 
 /**
  * struct nfsrdma_file - an open file

@@ -2,6 +2,7 @@
 /* The procedures of NFSv3 (RFC 1813), but WRITE and COMMIT: see io.c and commit.c. */
 #include <string.h>
 
+#include "batch.h"
 #include "library.h"
 #include "wait.h"
 
@@ -44,21 +45,10 @@ static int encode_args(struct nfsrdma_session *session, struct request *req, uin
 	return 0;
 }
 
-/**
- * nfs3_call - call a procedure and wait for its results
- * @session: session
- * @procedure: see enum nfs_procedure
- * @path: what the call is about, for messages; may be empty
- * @encode: encodes the arguments; NULL if there are none
- * @args: arguments
- * @decode: decodes the results, whose first word is their status; NULL if there are none
- * @results: results, all zero; the caller frees them with xdr_free(3), after an error too
- * @bytes: of the longest results; 0 for results of little more than attributes
- *
- * Return: 0, or a negative errno value, also for the status of the results.
- */
-int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
-	     xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes)
+/* A request with its message, see nfs3_call() */
+static int start_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
+		      xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes,
+		      struct request **request)
 {
 	struct request *req;
 	int rc;
@@ -77,12 +67,75 @@ int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, con
 		request_release(session, req);
 		return fail(rc, "%s %s: %s", names[procedure], path, strerror(-rc));
 	}
+	*request = req;
+	return 0;
+}
+
+/**
+ * nfs3_call - call a procedure and wait for its results
+ * @session: session
+ * @procedure: see enum nfs_procedure
+ * @path: what the call is about, for messages; may be empty
+ * @encode: encodes the arguments; NULL if there are none
+ * @args: arguments
+ * @decode: decodes the results, whose first word is their status; NULL if there are none
+ * @results: results, all zero; the caller frees them with xdr_free(3), after an error too
+ * @bytes: of the longest results; 0 for results of little more than attributes
+ *
+ * Return: 0, or a negative errno value, also for the status of the results.
+ */
+int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
+	     xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes)
+{
+	struct request *req = NULL;
+	int rc = start_call(session, procedure, path, encode, args, decode, results, bytes, &req);
+
+	if (rc)
+		return rc;
 	rc = wait_call(session, req);
 	request_release(session, req);
 	/* what ended the connection has its message already */
 	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG && rc != -EPROTONOSUPPORT)
 		fail(rc, "%s%s%s: %s", names[procedure], *path ? " " : "", path, strerror(-rc));
 	return rc;
+}
+
+/* A call of a batch has ended */
+static void complete_call(struct nfsrdma_session *session, struct request *req)
+{
+	batch_add(session, req->io.user_data, req->error, false);
+	session->unfinished--;
+	request_release(session, req);
+}
+
+/**
+ * nfs3_prepare - add a call of a procedure to the next batch
+ * @session: session
+ * @procedure: see enum nfs_procedure
+ * @encode: see nfs3_call(), and so on
+ * @args: the same; the call does not use them any more when this returns
+ * @decode: the same
+ * @results: the same; when the completion has been reported, the caller frees them
+ * @bytes: the same
+ * @user_data: value that the completion returns
+ *
+ * Return: 0, or a negative errno value as nfsrdma_prepare_read().
+ */
+int nfs3_prepare(struct nfsrdma_session *session, enum nfs_procedure procedure, xdrproc_t encode, const void *args,
+		 xdrproc_t decode, void *results, uint32_t bytes, uint64_t user_data)
+{
+	struct request *req = NULL;
+	int rc = batch_room(session);
+
+	if (!rc)
+		rc = start_call(session, procedure, "", encode, args, decode, results, bytes, &req);
+	if (rc)
+		return rc;
+	req->io.user_data = user_data;
+	req->done = complete_call;
+	session->unfinished++;
+	request_prepare(session, req);
+	return 0;
 }
 
 /* NULL of NFSv3, which servers answer whatever the session's version */

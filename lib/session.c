@@ -173,15 +173,11 @@ static int connect_host(struct nfsrdma_session *session)
 	return rc;
 }
 
-static int open_session(struct nfsrdma_session *session, const char *target,
-			const struct nfsrdma_options *options)
+/* Make what a session needs before its connection; requires its options and its target */
+static int prepare_session(struct nfsrdma_session *session)
 {
-	int rc = set_options(session, options);
+	int rc = nfs4_allocate(session);
 
-	if (!rc)
-		rc = set_target(session, target);
-	if (!rc)
-		rc = nfs4_allocate(session);
 	if (rc)
 		return rc;
 	session->offer.capabilities = session->options.personality;
@@ -195,31 +191,101 @@ static int open_session(struct nfsrdma_session *session, const char *target,
 	if (rc)
 		return rc;
 	process_enter(session);
-	rc = connection_open(session);
+	return connection_open(session);
+}
+
+static int open_session(struct nfsrdma_session *session, const char *target,
+			const struct nfsrdma_options *options)
+{
+	int rc = set_options(session, options);
+
+	if (!rc)
+		rc = set_target(session, target);
+	if (!rc)
+		rc = prepare_session(session);
 	if (!rc)
 		rc = connect_host(session);
 	return rc || !session->directory ? rc : session->dialect->root(session);
 }
 
+/* A session without anything; NULL: no memory */
+static struct nfsrdma_session *new_session(void)
+{
+	struct nfsrdma_session *new = calloc(1, sizeof(*new));
+
+	if (!new)
+		return NULL;
+	new->epoll = -1;
+	new->wake = -1;
+	process_adopt(new);
+	new->reports = &session_reports;
+	return new;
+}
+
 EXPORTED int nfsrdma_connect(const char *target, const struct nfsrdma_options *options,
 			     struct nfsrdma_session **session)
 {
-	struct nfsrdma_session *new = calloc(1, sizeof(*new));
+	struct nfsrdma_session *new = new_session();
 	int rc;
 
 	if (!new)
 		return fail_no_memory();
-	new->epoll = -1;
-	new->wake = -1;
 	new->opening = now_ms();
-	process_adopt(new);
-	new->reports = &session_reports;
 	rc = open_session(new, target, options);
 	if (rc) {
 		nfsrdma_disconnect(new);
 		return rc;
 	}
 	new->opening = 0;
+	*session = new;
+	return 0;
+}
+
+static int copy_target(struct nfsrdma_session *session, const struct nfsrdma_session *other)
+{
+	memcpy(session->host, other->host, sizeof(session->host));
+	session->address = other->address;
+	session->read_max = other->read_max;
+	session->write_max = other->write_max;
+	session->list_max = other->list_max;
+	if (!other->directory)
+		return 0;
+	session->directory = strdup(other->directory);
+	session->root.fh3_val = malloc(other->root.fh3_len);
+	if (!session->directory || !session->root.fh3_val)
+		return fail_no_memory();
+	session->root.fh3_len = other->root.fh3_len;
+	memcpy(session->root.fh3_val, other->root.fh3_val, other->root.fh3_len);
+	return 0;
+}
+
+/**
+ * session_like - open a session with the server and the directory of another one
+ * @other: an open session
+ * @options: of the new one
+ * @session: the new one
+ *
+ * Asks no mount daemon, and waits for nothing: the first nfsrdma_peek() begins the connection.
+ *
+ * Return: 0, or a negative errno value.
+ */
+int session_like(const struct nfsrdma_session *other, const struct nfsrdma_options *options,
+		 struct nfsrdma_session **session)
+{
+	struct nfsrdma_session *new = new_session();
+	int rc;
+
+	if (!new)
+		return fail_no_memory();
+	rc = set_options(new, options);
+	if (!rc)
+		rc = copy_target(new, other);
+	if (!rc)
+		rc = prepare_session(new);
+	if (rc) {
+		nfsrdma_disconnect(new);
+		return rc;
+	}
 	*session = new;
 	return 0;
 }

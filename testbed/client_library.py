@@ -37,5 +37,5 @@ def _run(*argv: str) -> int:
 def place_program(lab: Nodes, node: str, source: Path, path: str, *options: str) -> None:
     """Compile a C program with the library inside, and write it to a path in a node."""
     archive = built_library().with_name("libnfsrdma.a")
-    linked = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread")
+    linked = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread", "-lm")
     place_compiled(lab, node, source, path, f"-I{_LIB}", *options, archive, *linked)

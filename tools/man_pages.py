@@ -53,6 +53,10 @@ EXAMPLES = {
     "nfsrdma health": ("nfsrdma health", "nfsrdma health --max-rpc-age 60s --json /mnt/data"),
     "nfsrdma link add": ("nfsrdma link add rxe0 type rxe netdev eth0",),
     "nfsrdma link delete": ("nfsrdma link delete rxe0 --dry-run",),
+    "nfsrdma load": (
+        "nfsrdma load server:/srv/data --sessions 1000",
+        "nfsrdma load server:/srv/data --rate 5000 --mix read=70,write=30 --verify",
+    ),
     "nfsrdma ls": ("nfsrdma ls --long server:/srv/data",),
     "nfsrdma mount": (
         "nfsrdma mount server:/srv/data /mnt/data",

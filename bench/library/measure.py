@@ -24,7 +24,7 @@ SHAPES = {1: "one at a time", 16: "16 by one doorbell"}
 RUNS = (1600, 9600)
 # the library's own objects call these in the place of the system's
 STANDING_IN = ("-Dclock_gettime=fuzz_clock", "-Depoll_wait=fuzz_epoll", "-D_GNU_SOURCE")
-LINKED = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread")
+LINKED = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread", "-lm")
 SYSTEM = "libc: `memcmp`, the clock"
 # instructions of a read, by source file and function
 Costs = dict[tuple[str, str], float]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads libnfsrdma with cffi; its declarations are those of lib/nfsrdma.h.
+"""Loads libnfsrdma with cffi; its declarations are those of lib/nfsrdma.h and lib/load.h.
 
-In a wheel and on a lab node the header is part of the package (``data/lib``), in a checkout it is
-in the folder ``lib`` beside the package.
+In a wheel and on a lab node the headers are part of the package (``data/lib``), in a checkout they
+are in the folder ``lib`` beside the package.
 """
 
 from __future__ import annotations
@@ -107,11 +107,12 @@ class Library(NamedTuple):
 
 
 def declarations() -> str:
-    """The declarations of the header as cffi's cdef() needs them.  UserError on other machines."""
+    """The declarations of the headers as cffi's cdef() needs them.  UserError on other machines."""
     machine = platform.machine()
     if machine not in _STATS:
         raise UserError(f"the Python binding does not know struct stat of {machine}")
-    text = re.sub(r"/\*.*?\*/", "", _header().read_text(), flags=re.DOTALL)
+    text = _header().read_text() + shipped("lib/load.h").read_text()
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     text = re.sub(r'^#.*$|^extern "C" \{\n|^\}\n', "", text, flags=re.MULTILINE)
     return _TYPES % _STATS[machine] + text
 

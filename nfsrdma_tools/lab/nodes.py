@@ -312,8 +312,8 @@ def pack(facts: Mapping[str, object], added: Mapping[str, Path] | None = None) -
             tar.add(package.parent / "bpf", f"{data}/bpf", filter=_packed)
             for path in module_source.files_below(kmod):
                 tar.add(kmod / path, f"{data}/kmod/{path}", filter=_packed)
-            header = "lib/nfsrdma.h"
-            tar.add(package.parent / header, f"{data}/{header}", filter=_packed)
+            for header in ("lib/nfsrdma.h", "lib/load.h"):
+                tar.add(package.parent / header, f"{data}/{header}", filter=_packed)
         for place, file in (added or {}).items():
             tar.add(file, f"{_SOURCE}/{place}", filter=_packed)
         text = json.dumps(facts).encode()

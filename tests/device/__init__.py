@@ -28,7 +28,7 @@ SANITIZER = os.environ.get("NFSRDMA_SANITIZER", "")
 """address or thread: the form that the tests load."""
 _WIRE = [ROOT / "kmod" / "wire" / f"{name}.c" for name in ("header", "private", "nfs3", "notice")]
 _FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
-_LINKED = ("-Wl,-z,defs", "-Wl,--wrap=getaddrinfo", "-ltirpc", "-lpthread")
+_LINKED = ("-Wl,-z,defs", "-Wl,--wrap=getaddrinfo", "-ltirpc", "-lpthread", "-lm")
 _RUNTIMES = {"address": "libasan.so", "thread": "libtsan.so"}
 # Python frees nothing at its end
 _OPTIONS = {

@@ -22,7 +22,7 @@ _OUT = HERE.parents[1] / "out" / "fuzz"
 LIBRARY = HERE.parents[1] / "lib"
 # the target answers in the place of the system
 _STANDING_IN = ("-Dclock_gettime=fuzz_clock", "-Depoll_wait=fuzz_epoll", "-D_GNU_SOURCE")
-_LINKED = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread")
+_LINKED = ("-ltirpc", "-lrdmacm", "-libverbs", "-lpthread", "-lm")
 
 
 class Target(NamedTuple):

@@ -21,6 +21,7 @@ from nfsrdma_tools.cli import (
     health,
     lab,
     link,
+    load,
     module,
     mount,
     results,
@@ -29,6 +30,8 @@ from nfsrdma_tools.cli import (
 )
 from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_line
 from nfsrdma_tools.cli.trace import JsonIntervals
+from nfsrdma_tools.client import load as client_load
+from nfsrdma_tools.client.load import Outcome
 from nfsrdma_tools.doctor import checks
 from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.host.kernel_log import explain as kernel_log
@@ -155,6 +158,12 @@ def show_links(patch: PATCH, _: Path) -> None:
     link.show(as_json=True)
 
 
+def put_load(patch: PATCH, _: Path) -> None:
+    patch.setattr(client_load, "load", lambda *_: filled(Outcome)._replace(interrupted=False))
+    with pytest.raises(typer.Exit):
+        load.load("s:/e", mix="read=3,write=1", as_json=True)
+
+
 def show_labs(patch: PATCH, folder: Path) -> None:
     (folder / "x.lock").touch()
     patch.setattr(paths, "labs_dir", lambda: folder)
@@ -249,6 +258,8 @@ MOUNT = (
     "wsize"
 )
 MOUNT_AND_MODULE = MOUNT.replace("nconnect", "module module_origin nconnect")
+TIMES = "(count max mean min p50 p90 p99 p99_9 p99_99)"
+KIND = f"bytes bytes_per_second done failed per_second response_us{TIMES} service_us{TIMES}"
 LAB = (
     "accel config(clients clock cpus dma extras kernel kernel_args link memory name nic profile "
     "shape) keys name owner phase report"
@@ -313,6 +324,16 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         show_links,
         "links(driver firmware index name netdev node_guid node_type physical_state port "
         "protocol resources(qp) state statistics(sent))",
+    ),
+    "load": (
+        put_load,
+        "address arrivals "
+        f"connections(connect_seconds connect_us{TIMES} connected failed_attempts lost "
+        f"outage_us{TIMES} outages reconnects recovery_seconds up) device dropped errors(x) "
+        f"fairness(jain least most) interrupted kinds(x({KIND})) late_us{TIMES} message mismatch "
+        "mismatches plan(at_once depth mix(read write) rate_per_second seed sequential sessions "
+        f"size_bytes stable think_seconds verify) resent seconds short target total({KIND}) "
+        "unfinished unsent",
     ),
     "lab status": (show_labs, f"image kvm labs({LAB})"),
     "lab up": (start_lab, LAB),

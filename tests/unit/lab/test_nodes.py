@@ -79,7 +79,7 @@ def test_what_a_build_of_the_module_left_is_not_packed(
     package, kmod = tmp_path / "nfsrdma_tools", tmp_path / "kmod"
     for folder in (package, kmod, tmp_path / "bpf", tmp_path / "lib"):
         folder.mkdir()
-    for name in ("pyproject.toml", "lib/nfsrdma.h", "lib/session.c"):
+    for name in ("pyproject.toml", "lib/nfsrdma.h", "lib/load.h", "lib/session.c"):
         (tmp_path / name).touch()
     left = (
         *("nfsrdma.ko", "wire.o", "nfsrdma.mod", "nfsrdma.mod.c", ".wire.o.cmd"),
@@ -90,7 +90,8 @@ def test_what_a_build_of_the_module_left_is_not_packed(
     monkeypatch.setattr(importlib.resources, "files", lambda _: package)
     with tarfile.open(fileobj=io.BytesIO(pack({}))) as tar:
         names = tar.getnames()
-    assert [Path(name).name for name in names if "/data/lib" in name] == ["nfsrdma.h"]
+    headers = [Path(name).name for name in names if "/data/lib" in name]
+    assert headers == ["nfsrdma.h", "load.h"]
     packed = {Path(name).name for name in names if "/data/kmod/" in name}
     assert packed == {"Kbuild", "wire.c", "wire.h", "features.sh"}
 
