@@ -71,7 +71,7 @@
 /* Maximum number of processing units */
 #define CARD_MAX_UNITS		64
 
-/* Maximum number of entries of the translation cache */
+/* Maximum number of entries of a cache of the card */
 #define CARD_MAX_CACHE		(1 << 20)
 
 /* No key of all memory, see struct card_profile */
@@ -96,6 +96,7 @@ enum card_counter {
 	CARD_COUNT_RETRIES,
 	CARD_COUNT_LOST,
 	CARD_COUNT_CACHE_MISSES,
+	CARD_COUNT_QP_MISSES,
 	CARD_COUNT_DMA_FAULTS,
 	CARD_COUNTERS,
 };
@@ -121,18 +122,29 @@ struct card_line {
 };
 
 /**
- * struct card_wire - model of time: line, processing units, translation cache
+ * struct card_cache - what a card keeps of its memory on the host, by a tag
+ * @miss: nanoseconds for an entry that the cache lacks
+ * @tags: the entries, each at the place that the hash of its tag selects; NULL without a cache
+ * @entries: number of elements in @tags
+ */
+struct card_cache {
+	u64 miss;
+	u64 *tags;
+	u32 entries;
+};
+
+/**
+ * struct card_wire - model of time: line, processing units, caches
  * @lock: protects all members except the parameters
  * @rate: bits per second, 0 for unlimited
  * @latency: nanoseconds from this card to any other
  * @message: nanoseconds of a processing unit for each message
  * @units: number of processing units, 1 to CARD_MAX_UNITS
- * @cache_miss: nanoseconds for a translation that the cache lacks
  * @completion_delay: additional nanoseconds before completions of send requests
  * @line: line out
  * @unit: time at which each processing unit becomes free
- * @cache: tags of the translation cache, NULL without a cache
- * @cache_entries: number of elements in @cache
+ * @pages: cache of translations, by key and page
+ * @qps: cache of the states of queue pairs, by number
  */
 struct card_wire {
 	spinlock_t lock;
@@ -140,12 +152,11 @@ struct card_wire {
 	u64 latency;
 	u64 message;
 	u32 units;
-	u64 cache_miss;
 	u64 completion_delay;
 	struct card_line line;
 	u64 unit[CARD_MAX_UNITS];
-	u64 *cache;
-	u32 cache_entries;
+	struct card_cache pages;
+	struct card_cache qps;
 };
 
 /**
@@ -409,7 +420,7 @@ void card_report_fatal(struct card *card);
 void card_remove_all(const struct card_function *function);
 
 /* wire.c */
-int card_wire_set_cache(struct card *card, u32 entries);
+int card_wire_set_cache(struct card_wire *wire, struct card_cache *cache, u32 entries);
 bool card_wire_is_on(const struct card *card);
 void card_wire_init(struct card_wire *wire);
 

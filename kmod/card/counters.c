@@ -21,6 +21,7 @@ static const struct rdma_stat_desc card_stats[CARD_COUNTERS] = {
 	[CARD_COUNT_RETRIES].name = "retries",
 	[CARD_COUNT_LOST].name = "lost",
 	[CARD_COUNT_CACHE_MISSES].name = "cache_misses",
+	[CARD_COUNT_QP_MISSES].name = "qp_cache_misses",
 	[CARD_COUNT_DMA_FAULTS].name = "dma_faults",
 };
 

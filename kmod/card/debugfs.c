@@ -14,15 +14,33 @@ static int card_cache_get(void *data, u64 *value)
 {
 	const struct card *card = data;
 
-	*value = READ_ONCE(card->wire.cache_entries);
+	*value = READ_ONCE(card->wire.pages.entries);
 	return 0;
 }
 
 static int card_cache_set(void *data, u64 value)
 {
-	return value > CARD_MAX_CACHE ? -EINVAL : card_wire_set_cache(data, value);
+	struct card_wire *wire = &((struct card *)data)->wire;
+
+	return card_wire_set_cache(wire, &wire->pages, min(value, U32_MAX));
 }
 DEFINE_DEBUGFS_ATTRIBUTE(card_cache_fops, card_cache_get, card_cache_set, "%llu\n");
+
+static int card_qp_cache_get(void *data, u64 *value)
+{
+	const struct card *card = data;
+
+	*value = READ_ONCE(card->wire.qps.entries);
+	return 0;
+}
+
+static int card_qp_cache_set(void *data, u64 value)
+{
+	struct card_wire *wire = &((struct card *)data)->wire;
+
+	return card_wire_set_cache(wire, &wire->qps, min(value, U32_MAX));
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_qp_cache_fops, card_qp_cache_get, card_qp_cache_set, "%llu\n");
 
 static int card_units_get(void *data, u64 *value)
 {
@@ -163,7 +181,9 @@ void card_debugfs_add(struct card *card)
 	debugfs_create_u64("message", 0600, dir, &wire->message);
 	debugfs_create_file_unsafe("units", 0600, dir, card, &card_units_fops);
 	debugfs_create_file_unsafe("cache_entries", 0600, dir, card, &card_cache_fops);
-	debugfs_create_u64("cache_miss", 0600, dir, &wire->cache_miss);
+	debugfs_create_u64("cache_miss", 0600, dir, &wire->pages.miss);
+	debugfs_create_file_unsafe("qp_cache_entries", 0600, dir, card, &card_qp_cache_fops);
+	debugfs_create_u64("qp_cache_miss", 0600, dir, &wire->qps.miss);
 	debugfs_create_file("dma", 0400, dir, card, &card_dma_fops);
 	debugfs_create_file("profile", 0400, dir, card, &card_profile_fops);
 	debugfs_create_bool("recoverable", 0600, dir, &card->recoverable);

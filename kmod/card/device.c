@@ -212,7 +212,8 @@ static void card_dealloc(struct ib_device *ib)
 	card->gone = true;
 	spin_unlock_bh(&cards_lock);
 	card_debugfs_remove(card);
-	kvfree(card->wire.cache);
+	kvfree(card->wire.pages.tags);
+	kvfree(card->wire.qps.tags);
 	free_percpu(card->counts);
 	card_regions_destroy(card);
 	dev_put(card->ndev);

@@ -119,6 +119,7 @@ static int card_take_send(struct card_qp *qp, const struct ib_send_wr *wr)
 	send->fatal = false;
 	send->unanswered = false;
 	send->paid = false;
+	send->looked_up = false;
 	send->num_sge = 0;
 	send->length = 0;
 	send->moved = 0;

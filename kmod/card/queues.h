@@ -14,6 +14,7 @@
  * @fatal: a failure of this request breaks the queue pair
  * @unanswered: the request was sent, and no answer came
  * @paid: the time of its cache misses has passed
+ * @looked_up: the peer's card has looked up the state of its queue pair
  * @num_sge: number of elements in @sge; 0 for inline data
  * @length: length of the message in bytes
  * @moved: bytes copied
@@ -40,6 +41,7 @@ struct card_send {
 	bool fatal;
 	bool unanswered;
 	bool paid;
+	bool looked_up;
 	u8 num_sge;
 	u32 length;
 	u32 moved;
@@ -356,6 +358,7 @@ void card_gsi_send(struct card_qp *qp, struct card_send *send);
 void card_wire_start(struct card_qp *qp, struct card_send *send, u64 now);
 void card_wire_cancel(struct card_qp *qp);
 u64 card_wire_answer(struct card *card, const struct card_qp *qp, const struct card_send *send);
+u64 card_wire_look_up(struct card_qp *qp);
 u64 card_wire_translate(struct card *card, const struct card_mr *mr, u64 addr, u64 length);
 
 #endif

@@ -141,7 +141,7 @@ static bool card_is_granted(struct card_send *send, struct card_qp *peer, int ac
 
 	if (!send->length || send->moved)
 		return true;
-	if (access == IB_ACCESS_REMOTE_READ && !READ_ONCE(peer->card->wire.cache_entries))
+	if (access == IB_ACCESS_REMOTE_READ && !READ_ONCE(peer->card->wire.pages.entries))
 		return true;
 	mr = card_key_enter(peer->card, peer->ib.pd, send->rkey, access, send->remote_addr,
 			    send->length);
@@ -263,6 +263,12 @@ static enum card_step card_read(struct card_qp *qp, struct card_send *send, stru
 static enum card_step card_with_peer(struct card_qp *qp, struct card_send *send,
 				     struct card_qp *peer)
 {
+	u64 ns = send->looked_up ? 0 : card_wire_look_up(peer);
+
+	/* the peer's card needs the state of its queue pair first */
+	send->looked_up = true;
+	if (ns)
+		return card_wait(send, ns);
 	switch (send->opcode) {
 	case IB_WR_RDMA_READ:
 		return card_read(qp, send, peer);

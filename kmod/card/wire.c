@@ -40,13 +40,16 @@ bool card_wire_is_on(const struct card *card)
 	const struct card_wire *wire = &card->wire;
 
 	return READ_ONCE(wire->rate) || READ_ONCE(wire->latency) || READ_ONCE(wire->message) ||
-	       READ_ONCE(wire->completion_delay);
+	       READ_ONCE(wire->completion_delay) || READ_ONCE(wire->qps.entries);
 }
 
 /* --- units and line --- */
 
-/* Reserve the unit that becomes free first, from @at on; returns the end of its work */
-static u64 card_unit_take(struct card_wire *wire, u64 at)
+/*
+ * Reserve the unit that becomes free first, from @at on, for a message and @more nanoseconds.
+ * Returns the end of its work.
+ */
+static u64 card_unit_take(struct card_wire *wire, u64 at, u64 more)
 {
 	u32 units = clamp_t(u32, READ_ONCE(wire->units), 1, CARD_MAX_UNITS);
 	u64 *first = &wire->unit[0];
@@ -55,7 +58,7 @@ static u64 card_unit_take(struct card_wire *wire, u64 at)
 	for (i = 1; i < units; i++)
 		if (wire->unit[i] < *first)
 			first = &wire->unit[i];
-	*first = max(*first, at) + READ_ONCE(wire->message);
+	*first = max(*first, at) + READ_ONCE(wire->message) + more;
 	return *first;
 }
 
@@ -107,13 +110,13 @@ static u64 card_send_ns(const struct card_wire *wire, const struct card_qp *qp,
 			    addressed ? CARD_ADDRESS_HEADER : 0);
 }
 
-/* Time at which the last byte of a message leaves that is ready at @at */
-static u64 card_wire_leave(struct card_wire *wire, u64 at, u64 ns)
+/* Time at which the last byte of a message leaves that is ready at @at, and takes a unit @more */
+static u64 card_wire_leave(struct card_wire *wire, u64 at, u64 more, u64 ns)
 {
 	u64 left;
 
 	spin_lock_bh(&wire->lock);
-	left = card_line_take(&wire->line, card_unit_take(wire, at), ns);
+	left = card_line_take(&wire->line, card_unit_take(wire, at, more), ns);
 	spin_unlock_bh(&wire->lock);
 	return left;
 }
@@ -131,7 +134,8 @@ void card_wire_start(struct card_qp *qp, struct card_send *send, u64 now)
 	struct card_wire *wire = &qp->card->wire;
 	u64 latency = READ_ONCE(wire->latency);
 
-	send->exec_at = card_wire_leave(wire, now, card_send_ns(wire, qp, send)) + latency;
+	send->exec_at = card_wire_leave(wire, now, card_wire_look_up(qp),
+					card_send_ns(wire, qp, send)) + latency;
 	if (card_is_gsi(qp))
 		return;
 	send->reply = latency;
@@ -198,17 +202,16 @@ u64 card_wire_answer(struct card *card, const struct card_qp *qp, const struct c
 	struct card_wire *wire = &card->wire;
 	u64 left;
 
-	left = card_wire_leave(wire, send->exec_at, card_line_ns(wire, qp, send->length, 0));
+	left = card_wire_leave(wire, send->exec_at, 0, card_line_ns(wire, qp, send->length, 0));
 	return left - send->exec_at + READ_ONCE(wire->latency);
 }
 
-/* --- the translation cache --- */
+/* --- caches --- */
 
-/* Look up a page of a region, and add it if the cache lacks it; the lock is held */
-static bool card_cache_misses(struct card_wire *wire, u32 key, u64 page)
+/* Look up an entry, and add it if the cache lacks it; the lock is held */
+static bool card_cache_misses(struct card_cache *cache, u64 tag)
 {
-	u64 tag = (u64)key << 32 | (u32)(page + 1);
-	u64 *slot = &wire->cache[hash_64(tag, 32) % wire->cache_entries];
+	u64 *slot = &cache->tags[hash_64(tag, 32) % cache->entries];
 
 	if (*slot == tag)
 		return false;
@@ -229,45 +232,68 @@ static bool card_cache_misses(struct card_wire *wire, u32 key, u64 page)
  */
 u64 card_wire_translate(struct card *card, const struct card_mr *mr, u64 addr, u64 length)
 {
-	struct card_wire *wire = &card->wire;
 	u64 start = mr->offset + (addr - mr->iova), page, misses = 0;
+	struct card_wire *wire = &card->wire;
+	struct card_cache *cache = &wire->pages;
 
-	if (!READ_ONCE(wire->cache_entries) || !mr->max_ranges)
+	if (!READ_ONCE(cache->entries) || !mr->max_ranges)
 		return 0;
 	spin_lock_bh(&wire->lock);
-	for (page = start >> PAGE_SHIFT; wire->cache_entries; page++) {
+	for (page = start >> PAGE_SHIFT; cache->entries; page++) {
 		if (page > (start + length - 1) >> PAGE_SHIFT)
 			break;
-		misses += card_cache_misses(wire, mr->key, page);
+		misses += card_cache_misses(cache, (u64)mr->key << 32 | (u32)(page + 1));
 	}
 	spin_unlock_bh(&wire->lock);
 	card_count_add(card, CARD_COUNT_CACHE_MISSES, misses);
-	return misses * READ_ONCE(wire->cache_miss);
+	return misses * READ_ONCE(cache->miss);
 }
 
 /**
- * card_wire_set_cache - set the size of the translation cache, and empty it
- * @card: card
+ * card_wire_look_up - look up the state of a queue pair in its card
+ * @qp: queue pair that sends or receives a message
+ *
+ * Return: nanoseconds for a cache miss.
+ */
+u64 card_wire_look_up(struct card_qp *qp)
+{
+	struct card_wire *wire = &qp->card->wire;
+	struct card_cache *cache = &wire->qps;
+	bool misses;
+
+	if (!READ_ONCE(cache->entries) || card_is_gsi(qp))
+		return 0;
+	spin_lock_bh(&wire->lock);
+	/* 0 is the tag of an empty entry, and the number of no such queue pair */
+	misses = cache->entries && card_cache_misses(cache, qp->ib.qp_num);
+	spin_unlock_bh(&wire->lock);
+	card_count_add(qp->card, CARD_COUNT_QP_MISSES, misses);
+	return misses ? READ_ONCE(cache->miss) : 0;
+}
+
+/**
+ * card_wire_set_cache - set the size of a cache, and empty it
+ * @wire: wire of the cache
+ * @cache: cache
  * @entries: 0 for no cache, at most CARD_MAX_CACHE
  *
  * Return: 0, -EINVAL or -ENOMEM.
  */
-int card_wire_set_cache(struct card *card, u32 entries)
+int card_wire_set_cache(struct card_wire *wire, struct card_cache *cache, u32 entries)
 {
-	struct card_wire *wire = &card->wire;
-	u64 *cache = NULL;
+	u64 *tags = NULL;
 
 	if (entries > CARD_MAX_CACHE)
 		return -EINVAL;
 	if (entries) {
-		cache = kvcalloc(entries, sizeof(*cache), GFP_KERNEL);
-		if (!cache)
+		tags = kvcalloc(entries, sizeof(*tags), GFP_KERNEL);
+		if (!tags)
 			return -ENOMEM;
 	}
 	spin_lock_bh(&wire->lock);
-	swap(wire->cache, cache);
-	WRITE_ONCE(wire->cache_entries, entries);
+	swap(cache->tags, tags);
+	WRITE_ONCE(cache->entries, entries);
 	spin_unlock_bh(&wire->lock);
-	kvfree(cache);
+	kvfree(tags);
 	return 0;
 }

@@ -37,7 +37,7 @@ _LAB = (
 # of nfsrdma_card, in debugfs: what its time depends on
 _CARD = (
     *("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation"),
-    "profile",
+    *("qp_cache_entries", "qp_cache_miss", "profile"),
 )
 
 

@@ -176,6 +176,16 @@ def test_a_small_translation_cache_counts_its_misses(mounts: Lab) -> None:
     assert counted["cache_misses"] >= 2 * modelled.SIZE // 4096
 
 
+def test_a_cache_of_queue_pairs_counts_its_misses(mounts: Lab) -> None:
+    """With one entry, each message of another connection misses."""
+    options, miss = "vers=3,nconnect=4", {"qp_cache_miss": 1_000}
+    large = transfer(mounts, options, 8, {"qp_cache_entries": 1 << 16, **miss})["qp_cache_misses"]
+    small = transfer(mounts, options, 9, {"qp_cache_entries": 1, **miss})["qp_cache_misses"]
+    assert 0 < large <= 4
+    # one RPC of each megabyte, on the connections in turn
+    assert small >= 2 * modelled.SIZE // (1 << 20)
+
+
 def allocated() -> int:
     """Pages that the kernel has allocated since it started."""
     rows = (line.split() for line in Path("/proc/vmstat").read_text().splitlines())

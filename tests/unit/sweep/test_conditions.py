@@ -12,7 +12,7 @@ from nfsrdma_tools.sweep.conditions import conditions
 def test_facts_of_a_machine(tmp_path: Path) -> None:
     card = (
         *("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation"),
-        "profile",
+        *("qp_cache_entries", "qp_cache_miss", "profile"),
     )
     lab = {"clock": "instructions", "accel": "tcg", "shape": "solo", "link": "1gbit/100us"}
     write_all(tmp_path, {
