@@ -28,8 +28,11 @@
 /* Receives reserved for Calls of the server: RFC 8167, section 4 */
 #define NFR_CALLBACK_CREDITS	8
 
-/* Completions to poll, and receives to post, in one batch */
+/* Completions to poll, and receives to allocate, in one batch */
 #define NFR_BATCH		16
+
+/* Receives to post again in one batch, with one doorbell */
+#define NFR_REPOST		8
 
 /* Receives beyond one per credit: for Calls of the peer, for batches, and for draining */
 #define NFR_QUEUE_SPARE		(NFR_CALLBACK_CREDITS + 3 * NFR_BATCH + 1)

@@ -145,9 +145,6 @@ static int nfr_conn_sq_create(struct nfr_conn *conn, u32 size)
 
 /* --- receives --- */
 
-/* Receives to repost in one batch, with one doorbell */
-#define NFR_REPOST	8
-
 /* Maximum wait for the reply to an abandoned Call */
 #define NFR_ABANDONED_TIMEOUT	(60 * HZ)
 
@@ -184,10 +181,6 @@ static int nfr_conn_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 	struct nfr_recv *recv;
 
 	list_for_each_entry(recv, recvs, list) {
-		/* the processor may have decrypted the last message in its place */
-		if (recv->length)
-			ib_dma_sync_single_for_device(conn->device, recv->sge.addr, recv->length,
-						      DMA_FROM_DEVICE);
 		*link = &recv->wr;
 		link = &recv->wr.next;
 	}
@@ -196,22 +189,33 @@ static int nfr_conn_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 	return ib_post_recv(conn->id->qp, first, &bad);
 }
 
-/* Move a full batch of receives to @batch. Caller holds the lock. */
-static void nfr_conn_recv_collect(struct nfr_conn *conn, struct nfr_recv *recv,
-				  struct list_head *batch)
+/* Give the buffer of a message back to the device: the processor may have decrypted in its place. */
+static void nfr_conn_recv_sync(const struct nfr_conn *conn, const struct nfr_recv *recv)
+{
+	if (recv->length)
+		ib_dma_sync_single_for_device(conn->device, recv->sge.addr, recv->length,
+					      DMA_FROM_DEVICE);
+}
+
+/*
+ * Collect a receive, and post a full batch. The caller holds the lock: what is not posted is less
+ * than a batch then, also if this thread is interrupted. Returns 0 or an error of the device.
+ */
+static int nfr_conn_recv_collect(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	list_add_tail(&recv->list, &conn->recvs);
 	if (++conn->recvs_back < NFR_REPOST)
-		return;
-	list_splice_init(&conn->recvs, batch);
+		return 0;
 	conn->recvs_back = 0;
+	if (nfr_conn_is_up(conn))
+		return nfr_conn_recv_post(conn, &conn->recvs);
+	INIT_LIST_HEAD(&conn->recvs);
+	return 0;
 }
 
-static void nfr_conn_recv_repost(struct nfr_conn *conn, struct list_head *batch)
+static void nfr_conn_recv_check(struct nfr_conn *conn, int rc)
 {
-	if (list_empty(batch) || !nfr_conn_is_up(conn))
-		return;
-	if (nfr_conn_recv_post(conn, batch))
+	if (rc)
 		nfr_conn_break(conn, "posting a receive failed");
 }
 
@@ -224,12 +228,13 @@ static void nfr_conn_recv_repost(struct nfr_conn *conn, struct list_head *batch)
  */
 void nfr_conn_recv_return(struct nfr_conn *conn, struct nfr_recv *recv)
 {
-	LIST_HEAD(batch);
+	int rc;
 
+	nfr_conn_recv_sync(conn, recv);
 	spin_lock_bh(&conn->lock);
-	nfr_conn_recv_collect(conn, recv, &batch);
+	rc = nfr_conn_recv_collect(conn, recv);
 	spin_unlock_bh(&conn->lock);
-	nfr_conn_recv_repost(conn, &batch);
+	nfr_conn_recv_check(conn, rc);
 }
 
 /* A peer may answer Calls that were never sent. Caller holds the lock. */
@@ -247,14 +252,15 @@ static void nfr_conn_credit_drop(struct nfr_conn *conn)
  */
 void nfr_conn_answered(struct nfr_conn *conn, struct nfr_recv *recv, u32 reserved)
 {
-	LIST_HEAD(batch);
+	int rc;
 
+	nfr_conn_recv_sync(conn, recv);
 	spin_lock_bh(&conn->lock);
-	nfr_conn_recv_collect(conn, recv, &batch);
+	rc = nfr_conn_recv_collect(conn, recv);
 	nfr_conn_credit_drop(conn);
 	conn->sq.reserved -= reserved;
 	spin_unlock_bh(&conn->lock);
-	nfr_conn_recv_repost(conn, &batch);
+	nfr_conn_recv_check(conn, rc);
 }
 
 /* --- receives for messages with padding: their data begins with a page --- */
@@ -290,7 +296,8 @@ static u32 nfr_conn_recv_alloc_aligned(struct nfr_conn *conn, struct nfr_recv *r
 
 static u32 nfr_conn_recv_alloc_data(struct nfr_conn *conn, struct nfr_recv *recv, gfp_t gfp)
 {
-	u32 size = conn->wanted.inline_recv;
+	/* an accepting side knows the size of the peer's messages before it has receives */
+	u32 size = conn->recv_size ?: conn->wanted.inline_recv;
 
 	if (conn->profile.recv_data)
 		return nfr_conn_recv_alloc_aligned(conn, recv, gfp);
@@ -353,19 +360,20 @@ out_free:
 }
 
 /**
- * nfr_conn_recv_more - allocate and post NFR_BATCH more receives
+ * nfr_conn_recv_more - allocate and post more receives
  * @conn: connection; callers serialize: first setup, then senders
+ * @count: number of receives; fewer if memory is short
  * @gfp: NFR_GFP_RETRIED or NFR_GFP_COMPLETION
  *
  * Return: 0, -ENOBUFS or -ENOTCONN.
  */
-int nfr_conn_recv_more(struct nfr_conn *conn, gfp_t gfp)
+int nfr_conn_recv_more(struct nfr_conn *conn, u32 count, gfp_t gfp)
 {
 	struct nfr_recv *recv;
 	LIST_HEAD(fresh);
-	int i;
+	u32 i;
 
-	for (i = 0; i < NFR_BATCH; i++) {
+	for (i = 0; i < count; i++) {
 		recv = nfr_conn_recv_alloc(conn, gfp);
 		if (!recv)
 			break;
@@ -422,7 +430,7 @@ int nfr_conn_credit(struct nfr_conn *conn)
 	spin_unlock_bh(&conn->lock);
 	if (rc || enough)
 		return rc;
-	rc = nfr_conn_recv_more(conn, NFR_GFP_RETRIED);
+	rc = nfr_conn_recv_more(conn, NFR_BATCH, NFR_GFP_RETRIED);
 	if (rc)
 		nfr_conn_credit_back(conn);
 	return rc;
@@ -901,7 +909,8 @@ int nfr_conn_queues_create(struct nfr_conn *conn)
 	if (rc)
 		return rc;
 	while (conn->recv_total < conn->profile.receives && !rc)
-		rc = nfr_conn_recv_more(conn, NFR_GFP_RETRIED);
+		rc = nfr_conn_recv_more(conn, conn->profile.receives - conn->recv_total,
+					NFR_GFP_RETRIED);
 	return rc;
 }
 

@@ -725,12 +725,13 @@ static void nfr_svc_read(struct nfr_svc_req *req)
 static void nfr_svc_grow(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
-	u32 grant = min(2 * svc->grant, conn->wanted.credits);
+	u32 grant = min(2 * svc->grant, conn->wanted.credits), total;
 
 	if (grant == svc->grant || atomic_read(&svc->busy) < svc->grant / 2)
 		return;
-	while (conn->recv_total < nfr_svc_recvs_for(svc, grant))
-		if (nfr_conn_recv_more(conn, NFR_GFP_COMPLETION))
+	total = nfr_svc_recvs_for(svc, grant);
+	while (conn->recv_total < total)
+		if (nfr_conn_recv_more(conn, total - conn->recv_total, NFR_GFP_COMPLETION))
 			return;
 	WRITE_ONCE(svc->grant, grant);
 }

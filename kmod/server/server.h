@@ -83,7 +83,7 @@
 }
 
 /* Credits of a new connection; the grant doubles when half of it is in use */
-#define NFR_SVC_FIRST_GRANT	32u
+#define NFR_SVC_FIRST_GRANT	8u
 
 struct dentry;
 struct nfr_svc_gather;
@@ -478,14 +478,15 @@ static inline void nfr_svc_wake(struct nfr_svc *svc)
 }
 
 /*
- * Receives for a grant: one per credit, replies to callbacks, batches to handle and
- * to repost. A client of 2003 may send a Done before each Call.
+ * Receives for a grant: one per credit, replies to callbacks, and what waits to be posted again:
+ * a Call has its receive until its Reply is prepared. A client of 2003 may send a Done before each
+ * Call.
  */
 static inline u32 nfr_svc_recvs_for(const struct nfr_svc *svc, u32 grant)
 {
 	u32 dones = min(grant, svc->conn->profile.dones);
 
-	return grant + dones + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
+	return grant + dones + NFR_SVC_CALLBACKS + NFR_REPOST - 1;
 }
 
 /* Take the first entry from a list that the lock of @svc protects, or return NULL. */
