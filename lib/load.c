@@ -374,6 +374,11 @@ static void count_success(struct nfsrdma_load *load, struct member *member, cons
 		check_data(load, member, op, moved);
 }
 
+static struct member *random_target(struct nfsrdma_load *load)
+{
+	return load->targets[random_below(&load->random, load->ntargets)];
+}
+
 static void free_results(struct operation *op)
 {
 	if (op->busy && op->kind == NFSRDMA_LOAD_READDIR)
@@ -404,7 +409,9 @@ static void end_operation(struct nfsrdma_load *load, struct member *member, stru
 		pause = nfsrdma_load_gap(&member->random, load->plan.think * NS);
 	if (result < 0 && pause < FAILED_PAUSE)
 		pause = FAILED_PAUSE;
-	if (pause)
+	if (load->plan.in_flight)
+		thought_add(load, now + pause, random_target(load));
+	else if (pause)
 		thought_add(load, now + pause, member);
 	else
 		member->ready++;
@@ -695,7 +702,7 @@ static void arrive(struct nfsrdma_load *load, uint64_t now)
 	for (n = 0; n < ARRIVALS_MOST && load->next <= now; n++) {
 		arrival.due = load->next;
 		load->next += nfsrdma_load_gap(&load->random, NS / load->plan.rate);
-		member = load->targets[random_below(&load->random, load->ntargets)];
+		member = random_target(load);
 		draw(load, member, &arrival);
 		load->totals.arrivals++;
 		nfsrdma_histogram_record(&load->times[NFSRDMA_LOAD_LATE], now - arrival.due);
@@ -966,24 +973,25 @@ static void clear_counts(struct nfsrdma_load *load)
 	load->resent = count_resent(load);
 }
 
-static void start_member(struct nfsrdma_load *load, struct member *member, uint64_t now)
+/* Have the first operations of a closed loop due, for each session as many as the depth */
+static void start_closed(struct nfsrdma_load *load, uint64_t now)
 {
-	uint32_t i;
+	uint64_t most = (uint64_t)load->ntargets * load->plan.depth, i;
 
-	if (load->plan.rate > 0)
-		return;
-	for (i = 0; i < load->plan.depth; i++) {
+	if (load->plan.in_flight && load->plan.in_flight < most)
+		most = load->plan.in_flight;
+	for (i = 0; i < most; i++) {
+		struct member *member = load->plan.in_flight ? random_target(load) : load->targets[i % load->ntargets];
+		uint64_t due = now;
+
 		if (load->plan.think > 0)
-			thought_add(load, now + nfsrdma_load_gap(&member->random, load->plan.think * NS), member);
-		else
-			member->ready++;
+			due += nfsrdma_load_gap(&member->random, load->plan.think * NS);
+		thought_add(load, due, member);
 	}
-	refill(load, member, now);
 }
 
 EXPORTED void nfsrdma_load_start(struct nfsrdma_load *load)
 {
-	uint64_t now = now_ns();
 	uint32_t i;
 
 	clear_counts(load);
@@ -991,7 +999,6 @@ EXPORTED void nfsrdma_load_start(struct nfsrdma_load *load)
 		return;
 	load->started = true;
 	load->running = true;
-	load->next = now + (load->plan.rate > 0 ? nfsrdma_load_gap(&load->random, NS / load->plan.rate) : 0);
 	for (i = 0; i < load->plan.sessions; i++) {
 		struct member *member = &load->members[i];
 
@@ -1001,8 +1008,10 @@ EXPORTED void nfsrdma_load_start(struct nfsrdma_load *load)
 		else
 			load->targets[load->ntargets++] = member;
 	}
-	for (i = 0; i < load->ntargets; i++)
-		start_member(load, load->targets[i], now_ns());
+	if (load->plan.rate > 0)
+		load->next = now_ns() + nfsrdma_load_gap(&load->random, NS / load->plan.rate);
+	else if (load->ntargets)
+		start_closed(load, now_ns());
 }
 
 EXPORTED void nfsrdma_load_stop(struct nfsrdma_load *load)

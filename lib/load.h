@@ -70,6 +70,8 @@ enum nfsrdma_load_kind {
  * @rate: arrivals per second of all sessions of this load (open loop); 0: a session sends the next operation
  *	when one has ended and @think is over (closed loop)
  * @think: mean seconds of the time between an operation and the next one
+ * @in_flight: of a closed loop, unfinished operations of all sessions; the next operation is that of a random
+ *	session.  0: of the session whose operation has ended
  * @seed: of all random numbers, and of the pattern
  */
 struct nfsrdma_load_plan {
@@ -86,6 +88,7 @@ struct nfsrdma_load_plan {
 	uint32_t queue;
 	double rate;
 	double think;
+	uint32_t in_flight;
 	uint64_t seed;
 };
 

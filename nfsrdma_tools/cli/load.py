@@ -100,6 +100,17 @@ def load(
             panel=_Loop,
         ),
     ] = None,
+    in_flight: Annotated[
+        int | None,
+        option(
+            "N",
+            "Closed loop: unfinished operations of all sessions together; the next one is that of "
+            "a random session (default: --depth of each session).",
+            least=1,
+            most=1_000_000,
+            panel=_Loop,
+        ),
+    ] = None,
     file: Annotated[
         list[str] | None,
         option(
@@ -167,6 +178,7 @@ def load(
         verify=verify,
         rate=rate or 0,
         think=parse_seconds(think) if think else 0,
+        in_flight=in_flight or 0,
         queue=queue,
         duration=0 if duration == "0" else parse_seconds(duration),
         warm_up=parse_seconds(warm_up) if warm_up else 0,

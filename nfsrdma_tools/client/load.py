@@ -77,6 +77,9 @@ class Plan:
     """Arrivals per second of all sessions; 0 is a closed loop."""
     think: float = 0
     """Mean time between an operation and the next one of a closed loop."""
+    in_flight: int = 0
+    """Unfinished operations of all sessions of a closed loop; the next one is that of a random
+    session.  0: of the session whose operation has ended, so that each has ``depth`` of them."""
     queue: int = 64
     """Arrivals that a session keeps until it may send them."""
     duration: float = 10
@@ -231,6 +234,8 @@ def _check(plan: Plan) -> None:
         raise UsageError("the size is not a multiple of 8, or larger than a file")
     if plan.rate and plan.think:
         raise UsageError("an open loop has no think time", "leave out --rate or --think")
+    if plan.rate and plan.in_flight:
+        raise UsageError("an open loop does not limit what is in flight", "leave out --in-flight")
 
 
 # --- files ---
@@ -350,7 +355,8 @@ class _Engine:
             "timeout": round(plan.timeout * 1000), "at_once": plan.at_once,
             "weights": [plan.mix.get(kind, 0) for kind in KINDS], "bytes": plan.size,
             "sequential": plan.sequential, "stable": plan.stable, "verify": plan.verify,
-            "queue": plan.queue, "rate": plan.rate, "think": plan.think, "seed": plan.seed,
+            "queue": plan.queue, "rate": plan.rate, "think": plan.think,
+            "in_flight": plan.in_flight, "seed": plan.seed,
         }  # fmt: skip
         self._session._call(
             "load_open",

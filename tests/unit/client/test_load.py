@@ -112,6 +112,31 @@ def test_a_seed_makes_the_same_operations(device: Device) -> None:
     assert len(set(first)) > 3
 
 
+@pytest.mark.parametrize(("sessions", "depth", "most"), [(20, 1, 4), (1, 16, 16), (2, 1, 2)])
+def test_operations_of_all_sessions_are_limited(
+    device: Device, sessions: int, depth: int, most: int
+) -> None:
+    """With no replies, as many are unfinished as the limit permits, or the sessions."""
+    plan = replace(SMALL, sessions=sessions, depth=depth, in_flight=min(most, 16), paths=("data",))
+    outcome = load(TARGET, plan, nothing)
+    assert outcome.total.done > 100
+    assert all(outcome.shares)
+    assert (outcome.total.failed, outcome.unfinished) == (0, 0)
+    device.hold(READ)
+    seen: list[int] = []
+    stalled = replace(plan, duration=1.5, timeout=4)
+    outcome = load(TARGET, stalled, lambda progress: seen.append(progress.unfinished))
+    device.hold()
+    # some may have waited for the same session
+    assert 0 < outcome.total.failed + outcome.unfinished <= most
+    assert max(seen) <= most
+
+
+def test_an_open_loop_does_not_limit_what_is_in_flight(device: Device) -> None:
+    with pytest.raises(UsageError, match="leave out --in-flight"):
+        load(TARGET, replace(SMALL, rate=10, in_flight=2), nothing)
+
+
 def test_null_calls_need_no_export(device: Device) -> None:
     outcome = load("server", replace(SMALL, mix={"null": 1}), nothing)
     assert counts(outcome)["null"] > 20
