@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server pays for many connections, with the kernel's module and with ours.
+
+Memory is that of a server node, by soft-RoCE: client and server have a node each.  All others are
+measured in one node, over the modelled card, on the instruction clock, where client and server
+share a processor and no time passes on a wire.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+from bench import markdown
+from bench.instruction_count import CARD, COPY, USER, Plugin, Symbols, plugged
+from bench.scale.sessions import IN_FLIGHT, drive, hold, memory, restarted
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
+from nfsrdma_tools.lab.lab import Lab
+from testbed.labs import OURS, THEIRS, serve
+
+MODULES = {"kernel's": THEIRS, "nfsrdma": OURS}
+IDLE = (100, 300, 1000)
+COUNTS = (1, 10, 100, 300, 1000)
+STORMS = (100, 300, 1000)
+# seconds of the two runs of which the difference is counted
+RUNS = (1, 3)
+FAIR, FAIR_SECONDS = 300, 10
+# parts of a READ, by kernel module
+PARTS = {
+    "nfsrdma": "transport module", "rpcrdma": "transport module", "sunrpc": "nfsd and sunrpc",
+    "nfsd": "nfsd and sunrpc", "ib_core": "RDMA core", "ib_uverbs": "RDMA core",
+    "rdma_cm": "RDMA core", CARD: "model of the card",
+}  # fmt: skip
+CLIENT, COPIED, KERNEL = "client: user space", "copy of the data", "kernel"
+SHOWN = (CLIENT, "transport module", "nfsd and sunrpc", "RDMA core", KERNEL, "model of the card",
+         COPIED)  # fmt: skip
+
+
+# --- memory ---
+
+
+def idle(lab: Lab, sessions: int) -> tuple[float, float, float]:
+    """The memory that idle connections cost the server, in KiB for each."""
+    before = memory(lab)
+    with hold.started(lab, sessions) as running:
+        up = running.receive(3600)
+        if up != sessions:
+            raise SystemExit(f"{sessions} sessions: {up} are connected")
+        after = memory(lab)
+    return (
+        (after.used - before.used) / sessions,
+        (after.slabs - before.slabs) / sessions,
+        (after.vmalloc - before.vmalloc) / sessions,
+    )
+
+
+def memories(kernel: str) -> list[str]:
+    """The table of idle connections."""
+    rows: list[list[str]] = [["server's module", "idle connections", "KiB for each, /proc/meminfo",
+                              "of these, slabs", "of these, queues of the device"]]  # fmt: skip
+    config = LabConfig("bench-scale-pair", shape="pair", kernel=kernel, link="none", memory=4608)
+    with Lab(config) as lab:
+        for name, module in MODULES.items():
+            serve(lab, "server", module)
+            # what the first connection loads
+            idle(lab, 10)
+            for sessions in IDLE:
+                each = idle(lab, sessions)
+                print(name, sessions, each, flush=True)
+                rows.append([name, str(sessions), *(f"{value:.0f}" for value in each)])
+        lab.check()
+        about = markdown.conditions(lab, "rxe", "make bench NAME=scale")
+    return [about, "", *markdown.table(rows)]
+
+
+# --- instructions ---
+
+
+def parts(symbols: Symbols, counts: dict[int, int]) -> Counter[str]:
+    """Instructions by part."""
+    sums: Counter[str] = Counter()
+    for address, count in counts.items():
+        function, module = symbols.find(address)
+        part = CLIENT if function == USER else PARTS.get(module, KERNEL)
+        sums[COPIED if function == COPY else part] += count
+    return sums
+
+
+def cost(lab: Lab, plugin: Plugin, symbols: Symbols, sessions: int) -> dict[str, float]:
+    """Thousands of instructions of a READ, by part."""
+    known, done = [parts(symbols, plugin.counts())], []
+    for seconds in RUNS:
+        done.append(drive(lab, sessions, seconds, IN_FLIGHT, 64).operations)
+        known.append(parts(symbols, plugin.counts()))
+    first, second = ({name: after[name] - before[name] for name in SHOWN}
+                     for before, after in itertools.pairwise(known))  # fmt: skip
+    reads = (done[1] - done[0]) * 1e3
+    return {name: (second[name] - first[name]) / reads for name in SHOWN}
+
+
+def costs(lab: Lab, plugin: Plugin, name: str) -> Iterator[list[str]]:
+    """The rows of the table of instructions, for a module."""
+    symbols = Symbols(lab)
+    first = 0.0
+    for sessions in COUNTS:
+        each = cost(lab, plugin, symbols, sessions)
+        total = sum(each.values())
+        first = first or total
+        print(name, sessions, f"{total:.1f}", each, flush=True)
+        cells = (f"{each[part]:.1f}" for part in SHOWN)
+        yield [name, str(sessions), f"{total:.1f}", f"{total / first:.2f}", *cells]
+
+
+# --- storms and fairness ---
+
+
+def storms(lab: Lab, name: str) -> Iterator[list[str]]:
+    """The rows of the table of connections, for a module."""
+    for sessions in STORMS:
+        storm = drive(lab, sessions, 0, 0, sessions)
+        back = restarted(lab, sessions)
+        print(name, sessions, storm, back, flush=True)
+        if not back.up == back.connected == sessions:
+            raise SystemExit(f"{sessions} sessions: {back.up} are connected after the restart")
+        yield [name, str(sessions), f"{storm.connect:.2f}", str(back.lost),
+               str(back.lost - back.reconnected), f"{back.recovery:.2f}"]  # fmt: skip
+
+
+def solo(kernel: str) -> dict[str, list[str]]:
+    """The tables of instructions, of connections and of fairness, by name."""
+    reads = [["server's module", "connections", "thousands of instructions of a 4 KiB READ",
+              ": with 1", *SHOWN]]  # fmt: skip
+    connections = [["server's module", "connections", "seconds until all have connected at once",
+                    "lost when the server restarts", "not connected again",
+                    "seconds from the first loss until all are connected"]]  # fmt: skip
+    fair = [["server's module", "sessions", "READs", "Jain's index"]]
+    config = LabConfig("bench-scale", clock="instructions", link="none", kernel=kernel,
+                       memory=6144, nic="card")  # fmt: skip
+    with plugged(user=False) as plugin, Lab(config) as lab:
+        for name, module in MODULES.items():
+            serve(lab, "solo", module)
+            reads += costs(lab, plugin, name)
+            connections += storms(lab, name)
+            done = drive(lab, FAIR, FAIR_SECONDS, 0, 64)
+            fair.append([name, str(FAIR), f"{done.operations:,}", f"{done.jain:.4f}"])
+        lab.check()
+        about = markdown.conditions(lab, "card", "make bench NAME=scale")
+    tables = {"reads": reads, "storms": connections, "fairness": fair}
+    return {name: [about, "", *markdown.table(rows)] for name, rows in tables.items()}
+
+
+def main(kernel: str = KERNELS[0], part: str = "") -> None:
+    """Memory, instructions, storms and fairness with up to 1,000 connections: memory, solo."""
+    if part in ("", "memory"):
+        lines = memories(kernel)
+        print(*lines, sep="\n")
+        markdown.update(kernel, "scale memory", lines)
+    if part in ("", "solo"):
+        for name, lines in solo(kernel).items():
+            print(*lines, sep="\n")
+            markdown.update(kernel, f"scale {name}", lines)
