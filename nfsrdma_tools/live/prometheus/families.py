@@ -313,8 +313,12 @@ FAMILIES: dict[str, Family] = {
         "counter", "Bytes that nfsd moved by RDMA Read (fetched) and Write (written), from probes.",
         (*_CLIENT, "direction"), "server",
     ),
+    "nfsrdma_server_client_seconds_total": Family(
+        "counter", "Time of Calls in the server, from probes.", _CLIENT, "server"
+    ),
     "nfsrdma_server_call_duration_seconds": Family(
-        "histogram", "Time of Calls in the server, from probes.", _CLIENT, "server"
+        "histogram", "Time of the Calls of all clients in the server, from probes.", ("op",),
+        "server",
     ),
     "nfsrdma_server_phase_seconds_total": Family(
         "counter", "Time of Calls by phase, from probes; the phase send is the time of Sends.",

@@ -321,8 +321,10 @@ class Metrics:
         for direction, name in (("fetched", "read_bytes"), ("written", "written")):
             moved = counts.get(name, 0)
             self._count("nfsrdma_server_client_bytes_total", moved, *own, direction)
-        spent = client.ns / 1e9
-        self._time("nfsrdma_server_call_duration_seconds", _COARSE, client.times, spent, *own)
+        spent, op = client.ns / 1e9, own[1]
+        self._count("nfsrdma_server_client_seconds_total", spent, *own)
+        # of all clients: a histogram for each would have three quarters of all series
+        self._time("nfsrdma_server_call_duration_seconds", _COARSE, client.times, spent, op)
         for phase, ns in client.phases.items():
             self._count("nfsrdma_server_phase_seconds_total", ns / 1e9, *own, phase)
 

@@ -223,6 +223,23 @@ def of_clients(metrics: Metrics) -> set[str]:
     return {each for each in clients if each and each.startswith("10.")}
 
 
+def test_series_of_a_thousand_clients_have_room() -> None:
+    """Each has some for each procedure; the histograms of Call times are those of all clients."""
+    (row,) = served().clients
+    phases = dict.fromkeys(("queue", "fetch", "nfsd", "write_out", "send"), 1000)
+    rows = tuple(
+        replace(row, peer=f"10.9.{number // 250}.{number % 250}", procedure=op, phases=phases)
+        for number in range(1000)
+        for op in ("READ", "WRITE", "GETATTR", "LOOKUP")
+    )
+    metrics = of(replace(snapshot(), server=replace(served(), clients=rows)))
+    assert len(of_clients(metrics)) == 1000
+    assert value(metrics, "nfsrdma_series_dropped_total") == 0
+    assert 40_000 <= len(samples(metrics)) < 41_000
+    name = "nfsrdma_server_call_duration_seconds_count"
+    assert value(metrics, name, op="READ") == 1000 * sum(count for _, count in row.times)
+
+
 def test_series_of_idle_clients_end() -> None:
     metrics, steady = Metrics(), "10.9.9.9"
     peers = [f"10.9.{n // 250}.{n % 250}" for n in range(1000)]
