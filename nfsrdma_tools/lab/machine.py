@@ -282,7 +282,7 @@ def _end(name: str, end: socket.socket) -> tuple[str, ...]:
 SNAPSHOT = "warm"
 _BOOTS = 3
 # Ignore leaks of the boot; kmemleak reports an object after it found it twice. The DMA API reports
-# one error only, unless told otherwise (Documentation/core-api/dma-api.rst).
+# one error only by default (Documentation/core-api/dma-api.rst).
 _CHECKERS = f"""
 errors=/sys/kernel/debug/dma-api/num_errors
 if test -e $errors; then echo {DMA_API_REPORTS} > $errors; fi
