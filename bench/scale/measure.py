@@ -14,7 +14,15 @@ from collections.abc import Iterator
 
 from bench import markdown
 from bench.instruction_count import CARD, COPY, USER, Plugin, Symbols, plugged
-from bench.scale.sessions import IN_FLIGHT, drive, hold, memory, restarted
+from bench.scale.sessions import (  # fmt: skip
+    IN_FLIGHT,
+    drive,
+    hold,
+    memory,
+    misses,
+    restarted,
+    set_cache,
+)
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.labs import OURS, THEIRS, serve
@@ -26,6 +34,8 @@ STORMS = (100, 300, 1000)
 # seconds of the two runs of which the difference is counted
 RUNS = (1, 3)
 FAIR, FAIR_SECONDS = 300, 10
+# queue pairs whose state a card keeps
+CACHES = (16, 64, 256, 1024)
 # parts of a READ, by kernel module
 PARTS = {
     "nfsrdma": "transport module", "rpcrdma": "transport module", "sunrpc": "nfsd and sunrpc",
@@ -112,6 +122,23 @@ def costs(lab: Lab, plugin: Plugin, name: str) -> Iterator[list[str]]:
         yield [name, str(sessions), f"{total:.1f}", f"{total / first:.2f}", *cells]
 
 
+def cached(lab: Lab) -> Iterator[list[str]]:
+    """The rows of the table of the cache of queue pairs: misses of a READ."""
+    for sessions in COUNTS:
+        cells = []
+        for entries in CACHES:
+            set_cache(lab, entries)
+            known, done = [misses(lab)], []
+            for seconds in RUNS:
+                done.append(drive(lab, sessions, seconds, IN_FLIGHT, 64).operations)
+                known.append(misses(lab))
+            first, second = (after - before for before, after in itertools.pairwise(known))
+            cells.append((second - first) / (done[1] - done[0]))
+        print(sessions, cells, flush=True)
+        yield [str(sessions), *(f"{cell:.2f}" for cell in cells)]
+    set_cache(lab, 0)
+
+
 # --- storms and fairness ---
 
 
@@ -135,6 +162,7 @@ def solo(kernel: str) -> dict[str, list[str]]:
                     "lost when the server restarts", "not connected again",
                     "seconds from the first loss until all are connected"]]  # fmt: skip
     fair = [["server's module", "sessions", "READs", "Jain's index"]]
+    caches = [["connections", *(f"{entries:,} queue pairs" for entries in CACHES)]]
     config = LabConfig("bench-scale", clock="instructions", link="none", kernel=kernel,
                        memory=6144, nic="card")  # fmt: skip
     with plugged(user=False) as plugin, Lab(config) as lab:
@@ -144,9 +172,10 @@ def solo(kernel: str) -> dict[str, list[str]]:
             connections += storms(lab, name)
             done = drive(lab, FAIR, FAIR_SECONDS, 0, 64)
             fair.append([name, str(FAIR), f"{done.operations:,}", f"{done.jain:.4f}"])
+        caches += cached(lab)
         lab.check()
         about = markdown.conditions(lab, "card", "make bench NAME=scale")
-    tables = {"reads": reads, "storms": connections, "fairness": fair}
+    tables = {"reads": reads, "storms": connections, "fairness": fair, "cache": caches}
     return {name: [about, "", *markdown.table(rows)] for name, rows in tables.items()}
 
 

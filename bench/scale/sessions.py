@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.client.load import Plan, Progress, jain, load
-from testbed.node import channel
+from testbed.node import channel, modelled
 from testbed.remote import on
 
-__all__ = ["IN_FLIGHT", "Done", "Memory", "drive", "hold", "memory", "restarted"]
+__all__ = ["IN_FLIGHT", "Done", "Memory", "drive", "hold", "memory", "misses", "restarted",
+           "set_cache"]  # fmt: skip
 
+DEBUGFS = Path("/sys/kernel/debug/nfsrdma_card")
 TARGET = "server:/export"
 # READs of all sessions together
 IN_FLIGHT = 16
@@ -89,6 +91,22 @@ def hold(sessions: int) -> None:
 
     load(TARGET, Plan(sessions=sessions, think=1000 * HOUR, duration=1000 * HOUR, at_once=sessions,
                       timeout=PATIENCE, file_size=FILE_SIZE), watch)  # fmt: skip
+
+
+# --- the cache of queue pairs ---
+
+
+@on("client")
+def set_cache(entries: int) -> None:
+    """Have each card cache the states of that many queue pairs, and no miss take time."""
+    for card in modelled.CARDS:
+        (DEBUGFS / card / "qp_cache_entries").write_text(str(entries))
+
+
+@on("client")
+def misses() -> int:
+    """Look-ups that the caches of both cards have missed."""
+    return sum(modelled.counters(card)["qp_cache_misses"] for card in modelled.CARDS)
 
 
 # --- memory ---

@@ -33,8 +33,12 @@
 #include "server/sink.h"
 #include "work.h"
 
-/* Work requests beyond one per credit: for the longest chains of one Call */
-#define NFR_SVC_SENDS	256
+/*
+ * Work requests beyond one per credit: for the longest chains of one Call. With the default
+ * credits, those of the RDMA core and that of a drain, a queue pair has 511: drivers round up to
+ * a power of two, and some have one to spare (rdma_rxe).
+ */
+#define NFR_SVC_SENDS	254
 
 /* Maximum number of scatter-gather elements per work request */
 #define NFR_SVC_SGES	32u
