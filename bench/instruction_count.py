@@ -58,7 +58,7 @@ def plugged(user: bool = False) -> Iterator[Plugin]:
     """
     with tempfile.TemporaryDirectory(prefix="instructions-") as folder:
         plugin = Plugin(Path(folder), user)
-        vars(machine)["qemu"] = lambda: (*qemu(), *plugin.arguments)
+        vars(machine)["qemu"] = lambda *words: (*qemu(*words), *plugin.arguments)
         try:
             yield plugin
         finally:

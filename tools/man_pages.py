@@ -66,6 +66,7 @@ EXAMPLES = {
     "nfsrdma ping": ("nfsrdma ping server",),
     "nfsrdma report": ("nfsrdma report sweep.db --output report",),
     "nfsrdma server enable": ("nfsrdma server enable /srv/data --client 10.9.1.0/24",),
+    "nfsrdma size": ("nfsrdma size --clients 1000 --nconnect 4 --threads 64",),
     "nfsrdma stat": ("nfsrdma stat server:/srv/data/file",),
     "nfsrdma sweep": (
         "nfsrdma sweep server:/srv/data",

@@ -27,6 +27,7 @@ from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.labs import OURS, THEIRS, serve
 
+PAGE = markdown.PAGE.parents[1] / "explanation" / "scale.md"
 MODULES = {"kernel's": THEIRS, "nfsrdma": OURS}
 IDLE = (100, 300, 1000)
 COUNTS = (1, 10, 100, 300, 1000)
@@ -182,10 +183,14 @@ def solo(kernel: str) -> dict[str, list[str]]:
 def main(kernel: str = KERNELS[0], part: str = "") -> None:
     """Memory, instructions, storms and fairness with up to 1,000 connections: memory, solo."""
     if part in ("", "memory"):
-        lines = memories(kernel)
-        print(*lines, sep="\n")
-        markdown.update(kernel, "scale memory", lines)
+        publish(kernel, "memory", memories(kernel))
     if part in ("", "solo"):
         for name, lines in solo(kernel).items():
-            print(*lines, sep="\n")
-            markdown.update(kernel, f"scale {name}", lines)
+            publish(kernel, name, lines)
+
+
+def publish(kernel: str, name: str, lines: list[str]) -> None:
+    """Print a table, and write it into the page Scale."""
+    print(*lines, sep="\n")
+    if kernel == KERNELS[0]:
+        markdown.write(f"scale {name}", lines, PAGE)

@@ -54,6 +54,7 @@ SECTIONS = {
     "Measure": {
         "sweep": ("sweep", "sweep", "Measure NFS by transport, rsize and read-ahead."),
         "load": ("load", "load", "Put a load of many sessions on a server."),
+        "size": ("size", "size", "Compute what a server needs for many clients."),
         "report": ("results", "report", "Write an HTML page with figures of a sweep."),
         "results": ("results", "app", "Export, merge and compare the results of sweeps."),
     },
