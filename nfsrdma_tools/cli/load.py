@@ -267,6 +267,7 @@ def _facts(target: str, plan: Plan, outcome: Outcome) -> dict[str, object]:
             "depth": plan.depth,
             "mix": dict(plan.mix),
             "size_bytes": plan.size,
+            "in_flight": plan.in_flight or None,
             "rate_per_second": plan.rate,
             "think_seconds": plan.think,
             "sequential": plan.sequential,

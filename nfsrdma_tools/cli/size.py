@@ -24,7 +24,8 @@ def size(
         int, option("N", "Threads of nfsd (default: 16).", least=1, most=65536)
     ] = 16,
     module: Annotated[
-        str, option("NAME", "Transport module of the server, rpcrdma or nfsrdma (default: rpcrdma).")
+        str,
+        option("NAME", "Module of the server, rpcrdma or nfsrdma (default: rpcrdma)."),
     ] = "rpcrdma",
     credits: Annotated[
         int | None,

@@ -32,7 +32,8 @@ def test_credits_are_those_of_the_module() -> None:
     first = re.search(r"NFR_SVC_FIRST_GRANT\s+(\d+)u", (SERVER / "server.h").read_text())
     text = (ROOT / "kmod/params.c").read_text()
     credits, connections = (
-        re.search(rf"NFR_NUMBER\({name}, (\d+),", text) for name in ("credits", "server_connections")
+        re.search(rf"NFR_NUMBER\({name}, (\d+),", text)
+        for name in ("credits", "server_connections")
     )
     assert first
     assert credits
@@ -82,5 +83,3 @@ def test_threads_share_all_calls() -> None:
 def test_an_unknown_module_is_an_error() -> None:
     with pytest.raises(UsageError, match="'nfs' is no module"):
         needs(Question(1, module="nfs"))
-
-

@@ -26,6 +26,7 @@ from nfsrdma_tools.cli import (
     mount,
     results,
     server,
+    size,
     tune,
 )
 from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_line
@@ -162,6 +163,10 @@ def put_load(patch: PATCH, _: Path) -> None:
     patch.setattr(client_load, "load", lambda *_: filled(Outcome)._replace(interrupted=False))
     with pytest.raises(typer.Exit):
         load.load("s:/e", mix="read=3,write=1", as_json=True)
+
+
+def compute_size(_patch: PATCH, _: Path) -> None:
+    size.size(clients=2, as_json=True)
 
 
 def show_labs(patch: PATCH, folder: Path) -> None:
@@ -331,9 +336,14 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         f"connections(connect_seconds connect_us{TIMES} connected failed_attempts lost "
         f"outage_us{TIMES} outages reconnects recovery_seconds up) device dropped errors(x) "
         f"fairness(jain least most) interrupted kinds(x({KIND})) late_us{TIMES} message mismatch "
-        "mismatches plan(at_once depth mix(read write) rate_per_second seed sequential sessions "
-        f"size_bytes stable think_seconds verify) resent seconds short target total({KIND}) "
+        "mismatches plan(at_once depth in_flight mix(read write) rate_per_second seed sequential "
+        f"sessions size_bytes stable think_seconds verify) resent seconds short target total({KIND}) "
         "unfinished unsent",
+    ),
+    "size": (
+        compute_size,
+        "busy_bytes calls calls_per_thread clients completion_queues connections credits "
+        "idle_bytes message_bytes module nconnect queue_pairs soft_queues_bytes threads warnings",
     ),
     "lab status": (show_labs, f"image kvm labs({LAB})"),
     "lab up": (start_lab, LAB),
