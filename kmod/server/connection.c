@@ -340,10 +340,11 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 		nfr_svc_permits_put(first);
 	nfr_svc_req_destroy_all(svc);
 	nfr_svc_pages_free(svc);
-	nfr_svc_host_end(svc);
 	if (!branch && first->callbacks)
 		xprt_put(first->callbacks);
 	nfr_conn_free(svc->conn);
+	/* the handler of an event that broke the connection may have used it until here */
+	nfr_svc_host_end(svc);
 	nfr_svc_free(svc);
 	if (branch)
 		nfr_svc_put(&first->svc);

@@ -457,7 +457,7 @@ def test_no_read_succeeds_when_access_has_ended(
     """
     choose(cards, personality)
     module = "/run/nfsrdma_delays.ko"
-    kernel_modules.place(cards, Path(__file__).with_name("delays"), module, "client")
+    kernel_modules.place(cards, Path(__file__).parents[1] / "delays", module, "client")
     at_once = personality != "optimistic"
     result = check_withdrawals(cards, module, 120 if long else 8, 40, at_once=at_once)
     record_property("withdrawals", result)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Delays threads of nfsd at the return of functions, for as long as this module
- * is loaded: what another task does then happens between two steps of nfsd's.
+ * Delays tasks, by default the threads of nfsd, at the return of functions, for as long as this
+ * module is loaded: what another task does then happens between two steps of theirs.
  */
 #include <linux/delay.h>
 #include <linux/kprobes.h>
@@ -19,6 +19,10 @@ MODULE_PARM_DESC(names, "Functions, separated by commas; those that have no prob
 static uint delay_us = 300;
 module_param(delay_us, uint, 0444);
 
+static char *task = "nfsd";
+module_param(task, charp, 0444);
+MODULE_PARM_DESC(task, "Start of the names of the tasks");
+
 static uint functions;
 module_param(functions, uint, 0444);
 MODULE_PARM_DESC(functions, "Number of functions that are delayed");
@@ -31,10 +35,11 @@ static struct kretprobe *probes;
 
 static int returned(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
-	if (strcmp(current->comm, "nfsd"))
+	if (strncmp(current->comm, task, strlen(task)))
 		return 0;
 	delays++;
-	udelay(delay_us);
+	mdelay(delay_us / 1000);
+	udelay(delay_us % 1000);
 	return 0;
 }
 
@@ -71,5 +76,5 @@ static void __exit delays_exit(void)
 
 module_init(delays_init);
 module_exit(delays_exit);
-MODULE_DESCRIPTION("Delays of nfsd");
+MODULE_DESCRIPTION("Delays of tasks");
 MODULE_LICENSE("GPL");
