@@ -13,7 +13,7 @@ __all__ = ["MODULES", "Module", "Needs", "Question", "needs"]
 _KIB = 1 << 10
 # of the clients of the measurement
 _MESSAGE = 4 * _KIB
-# threads of nfsd of older kernels: connections that they keep (net/sunrpc/svc_xprt.c)
+# connections that older kernels keep for each thread of nfsd, and beyond (net/sunrpc/svc_xprt.c)
 _KEPT_EACH, _KEPT_MORE = 20, 60
 
 
@@ -25,22 +25,28 @@ class Module:
     """Kernel memory of an idle connection whose messages have 4 KiB: docs/explanation/scale.md."""
     queues_kib: int
     """The same of the queues of soft-RoCE; those of a card are another size."""
-    first_credits: int
-    """Credits whose receives an idle connection has."""
+    idle_credits: int
+    """Credits of an idle connection when that was measured."""
+    credit_kib: float
+    """Kernel memory of one credit more, with messages of 4 KiB."""
+    grows: bool
+    """A connection gets memory for more credits when it uses them, and keeps it."""
     credits: int
     """Most credits, by default."""
     completion_queues: int
     connections: int | None
-    """Most connections, by default; None: no limit."""
-    parameters: tuple[str, str]
-    """The names of what sets the credits and the connections."""
+    """Most connections, by default, which server_connections sets; None: no limit."""
 
 
 MODULES = {
-    "rpcrdma": Module(1108, 1337, 64, 64, 2, None, ("sunrpc.svc_rdma.max_requests", "")),
-    "nfsrdma": Module(113, 668, 8, 128, 1, 1024, ("credits", "server_connections")),
+    "rpcrdma": Module(1108, 1337, 64, 12.0, False, 64, 2, None),
+    "nfsrdma": Module(113, 668, 8, 4.0, True, 128, 1, 1024),
 }
 """By name."""
+RECEIVES = 9
+"""Receives of nfsrdma beyond the credits of a connection (kmod/server/server.h)."""
+INLINE_RECV = 8192
+"""Most bytes of a message that nfsrdma receives, by default."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,8 @@ class Needs:
     """The same once each connection has used all its credits, without data of Calls."""
     soft_queues_bytes: int
     """Queues of the device soft-RoCE; those of a card depend on its driver."""
+    credits: int
+    """Of a connection."""
     calls: int
     """Most Calls in flight."""
     calls_per_thread: int
@@ -83,31 +91,50 @@ def needs(question: Question) -> Needs:
     module = MODULES[question.module]
     credits = module.credits if question.credits is None else question.credits
     connections = question.clients * question.nconnect
-    more = max(0, credits - module.first_credits) * question.message_bytes
-    each = module.idle_kib * _KIB + module.first_credits * (question.message_bytes - _MESSAGE)
+    idle, busy = _memory(module, credits, question.message_bytes)
     return Needs(
         connections=connections,
         queue_pairs=connections,
         completion_queues=connections * module.completion_queues,
-        idle_bytes=connections * each,
-        busy_bytes=connections * (each + more),
+        idle_bytes=connections * idle,
+        busy_bytes=connections * busy,
         soft_queues_bytes=connections * module.queues_kib * _KIB,
+        credits=credits,
         calls=connections * credits,
         calls_per_thread=-(-connections * credits // question.threads),
         warnings=tuple(_warnings(question, module, connections)),
     )
 
 
+def _memory(module: Module, credits: int, message: int) -> tuple[int, int]:
+    """Bytes of a connection that is idle, and of one that has used all its credits."""
+    each = round(module.credit_kib * _KIB)
+    if not module.grows:
+        # it receives messages of one size, whatever its clients have
+        all_of_them = module.idle_kib * _KIB + (credits - module.idle_credits) * each
+        return all_of_them, all_of_them
+    more = min(message, INLINE_RECV) - _MESSAGE
+    first = min(credits, module.idle_credits)
+    idle = module.idle_kib * _KIB + (first - module.idle_credits) * each
+    idle += (first + RECEIVES) * more
+    return idle, idle + (credits - first) * (each + more)
+
+
 def _warnings(question: Question, module: Module, connections: int) -> Iterator[str]:
-    _, limit = module.parameters
     if module.connections is not None and connections > module.connections:
         yield (
-            f"module {question.module} accepts {module.connections} connections by default: set "
-            f"its parameter {limit} to {connections} at least"
+            f"module {question.module} accepts {module.connections:,} connections by default: set "
+            f"its parameter server_connections to {connections} at least"
         )
+    if question.message_bytes > INLINE_RECV or (
+        question.message_bytes != _MESSAGE and not module.grows
+    ):
+        size = INLINE_RECV if module.grows else _MESSAGE
+        yield f"computed with messages of {size:,} bytes, which {question.module} receives at most"
     kept = question.threads * _KEPT_EACH + _KEPT_MORE
     if connections > kept:
+        wanted = -(-(connections - _KEPT_MORE) // _KEPT_EACH)
         yield (
-            f"older kernels keep {kept} connections with {question.threads} threads of nfsd, and "
-            f"{-(-(connections - _KEPT_MORE) // _KEPT_EACH)} threads for {connections} connections"
+            f"older kernels keep {kept:,} connections with so many threads of nfsd, and need "
+            f"{wanted:,} threads for {connections:,}"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bench import markdown
 from bench.instruction_count import CARD, COPY, USER, Plugin, Symbols, plugged
@@ -30,6 +30,9 @@ from testbed.labs import OURS, THEIRS, serve
 PAGE = markdown.PAGE.parents[1] / "explanation" / "scale.md"
 MODULES = {"kernel's": THEIRS, "nfsrdma": OURS}
 IDLE = (100, 300, 1000)
+# twice the credits that rpcrdma grants by default, and the connections that have them
+MORE_CREDITS, HAVE_MORE = 128, 300
+SYSCTL = "sunrpc.svc_rdma.max_requests"
 COUNTS = (1, 10, 100, 300, 1000)
 STORMS = (100, 300, 1000)
 # seconds of the two runs of which the difference is counted
@@ -66,6 +69,21 @@ def idle(lab: Lab, sessions: int) -> tuple[float, float, float]:
     )
 
 
+def more_credits(lab: Lab) -> tuple[float, float, float]:
+    """The memory of idle connections with more credits of rpcrdma."""
+    before = lab.run("server", "sysctl", "-n", SYSCTL).stdout.strip()
+    lab.run("server", "sysctl", "-qw", f"{SYSCTL}={MORE_CREDITS}")
+    try:
+        return idle(lab, HAVE_MORE)
+    finally:
+        lab.run("server", "sysctl", "-qw", f"{SYSCTL}={before}")
+
+
+def row(name: str, sessions: int, each: Iterable[float]) -> list[str]:
+    """A row of the table of idle connections."""
+    return [name, str(sessions), *(f"{value:.0f}" for value in each)]
+
+
 def memories(kernel: str) -> list[str]:
     """The table of idle connections."""
     rows: list[list[str]] = [["server's module", "idle connections", "KiB for each, /proc/meminfo",
@@ -79,7 +97,9 @@ def memories(kernel: str) -> list[str]:
             for sessions in IDLE:
                 each = idle(lab, sessions)
                 print(name, sessions, each, flush=True)
-                rows.append([name, str(sessions), *(f"{value:.0f}" for value in each)])
+                rows.append(row(name, sessions, each))
+            if module == THEIRS:
+                rows.append(row(f"{name}, {MORE_CREDITS} credits", HAVE_MORE, more_credits(lab)))
         lab.check()
         about = markdown.conditions(lab, "rxe", "make bench NAME=scale")
     return [about, "", *markdown.table(rows)]

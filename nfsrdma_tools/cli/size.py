@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from nfsrdma_tools.cli.options import Json, option
 from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.errors import UsageError
 
 if TYPE_CHECKING:
     from nfsrdma_tools.server_size import Needs, Question
@@ -33,7 +34,7 @@ def size(
     ] = None,
     message: Annotated[
         str,
-        option("SIZE", "Inline size of the clients: 4k of rpcrdma, 8k of nfsrdma (default: 4k)."),
+        option("SIZE", "Largest inline message of clients of nfsrdma, 1k to 64k (default: 4k)."),
     ] = "4k",
     as_json: Json = False,
 ) -> None:
@@ -45,7 +46,10 @@ def size(
     from nfsrdma_tools.server_size import Question, needs
     from nfsrdma_tools.sizes import parse_size
 
-    question = Question(clients, nconnect, threads, module, credits, parse_size(message))
+    bytes_of_it = parse_size(message)
+    if not 1 << 10 <= bytes_of_it <= 64 << 10:
+        raise UsageError(f"--message is {message}", "it can be 1k to 64k")
+    question = Question(clients, nconnect, threads, module, credits, bytes_of_it)
     found = needs(question)
     if as_json:
         print_json({**asdict(question), **asdict(found)})
@@ -62,8 +66,7 @@ def _lines(question: Question, found: Needs) -> list[str]:
         f"memory, idle        {_text(found.idle_bytes)} of {question.module} and sunrpc",
         f"memory, all credits {_text(found.busy_bytes)}, and data of Calls",
         f"queues of a card    depends on its driver; of soft-RoCE {_text(found.soft_queues_bytes)}",
-        f"Calls in flight     {found.calls:,} at most, {found.calls_per_thread:,} for each of "
-        f"{question.threads:,} threads",
+        f"Calls in flight     {found.calls:,} at most, {found.calls_per_thread:,} for each thread",
         *(f"warning: {text}" for text in found.warnings),
     ]
 

@@ -7,19 +7,18 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UsageError
-from nfsrdma_tools.server_size import MODULES, Question, needs
+from nfsrdma_tools.server_size import INLINE_RECV, MODULES, RECEIVES, Question, needs
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/scale.md"
-SERVER = ROOT / "kmod/server"
 KIB = 1 << 10
 
 
-def measured(name: str) -> list[int]:
-    """Slabs and queues of the device in KiB, of the page's row with the most connections."""
+def measured(name: str, connections: int = 1000) -> list[int]:
+    """Slabs and queues of the device in KiB, of a row of the page."""
     part = PAGE.read_text().split("<!-- begin: scale memory -->")[1].split("<!-- end")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in part.splitlines()]
-    (row,) = (row for row in rows if row[:2] == [name, "1000"])
+    (row,) = (row for row in rows if row[:2] == [name, str(connections)])
     return [int(cell) for cell in row[3:]]
 
 
@@ -28,20 +27,30 @@ def test_constants_are_those_measured(name: str, curve: str) -> None:
     assert [MODULES[name].idle_kib, MODULES[name].queues_kib] == measured(curve)
 
 
-def test_credits_are_those_of_the_module() -> None:
-    first = re.search(r"NFR_SVC_FIRST_GRANT\s+(\d+)u", (SERVER / "server.h").read_text())
-    text = (ROOT / "kmod/params.c").read_text()
-    credits, connections = (
-        re.search(rf"NFR_NUMBER\({name}, (\d+),", text)
-        for name in ("credits", "server_connections")
-    )
-    assert first
-    assert credits
-    assert connections
+def test_a_credit_of_rpcrdma_costs_what_was_measured() -> None:
+    slabs, _ = measured("kernel's, 128 credits", 300)
+    fewer, _ = measured("kernel's", 300)
+    assert MODULES["rpcrdma"].credit_kib == pytest.approx((slabs - fewer) / 64, abs=0.05)
+
+
+def found(pattern: str, file: str) -> int:
+    match = re.search(pattern, (ROOT / "kmod" / file).read_text())
+    assert match
+    return int(match[1])
+
+
+def test_numbers_of_the_module_are_those_of_its_source() -> None:
     ours = MODULES["nfsrdma"]
-    assert (ours.first_credits, ours.credits, ours.connections) == (
-        int(first[1]), int(credits[1]), int(connections[1]),
+    assert (ours.idle_credits, ours.credits, ours.connections, INLINE_RECV) == (
+        found(r"NFR_SVC_FIRST_GRANT\s+(\d+)u", "server/server.h"),
+        *(found(rf"NFR_NUMBER\({name}, (\d+),", "params.c")
+          for name in ("credits", "server_connections", "inline_recv")),
     )  # fmt: skip
+    text = (ROOT / "kmod/server/server.h").read_text()
+    assert "return grant + dones + NFR_SVC_CALLBACKS + NFR_REPOST - 1;" in text
+    callbacks = found(r"NFR_SVC_CALLBACKS\s+(\d+)", "server/server.h")
+    repost = found(r"NFR_REPOST\s+(\d+)", "connection/connection.h")
+    assert callbacks + repost - 1 == RECEIVES
 
 
 def test_all_grows_with_connections() -> None:
@@ -55,25 +64,37 @@ def test_credits_in_use_have_a_receive_each() -> None:
     module = MODULES["nfsrdma"]
     small = needs(Question(1, module="nfsrdma"))
     large = needs(Question(1, module="nfsrdma", message_bytes=8192))
-    more = (module.credits - module.first_credits) * 4096
+    more = (module.credits - module.idle_credits) * 4096
     assert small.busy_bytes - small.idle_bytes == more
     assert large.busy_bytes - large.idle_bytes == 2 * more
-    # rpcrdma allocates them at once
-    kernels = needs(Question(1))
-    assert kernels.busy_bytes == kernels.idle_bytes
-    assert needs(Question(1, credits=128)).busy_bytes == kernels.idle_bytes + 64 * 4096
+    assert large.idle_bytes - small.idle_bytes == (module.idle_credits + RECEIVES) * 4096
+    few = needs(Question(1, module="nfsrdma", credits=2))
+    assert few.busy_bytes == few.idle_bytes == small.idle_bytes - 6 * 4096
+
+
+def test_rpcrdma_has_memory_for_all_credits_at_once() -> None:
+    one, more = needs(Question(1)), needs(Question(1, credits=128))
+    assert one.busy_bytes == one.idle_bytes
+    assert more.busy_bytes == more.idle_bytes
+    each = MODULES["rpcrdma"].credit_kib * KIB
+    assert more.idle_bytes - one.idle_bytes == pytest.approx(64 * each, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("question", "warning"),
     [
         (Question(1025, threads=64, module="nfsrdma"), "server_connections to 1025"),
-        (Question(400), "older kernels keep 380 connections with 16 threads of nfsd, and 17 "),
+        (
+            Question(400),
+            "older kernels keep 380 connections with so many threads",
+        ),
+        (Question(1, module="nfsrdma", message_bytes=16384), "messages of 8,192 bytes"),
+        (Question(1, message_bytes=8192), "messages of 4,096 bytes"),
     ],
 )
 def test_a_limit_that_is_too_low_is_named(question: Question, warning: str) -> None:
-    (found,) = needs(question).warnings
-    assert warning in found
+    (text,) = needs(question).warnings
+    assert warning in text
 
 
 def test_threads_share_all_calls() -> None:

@@ -337,8 +337,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         f"outage_us{TIMES} outages reconnects recovery_seconds up) device dropped errors(x) "
         f"fairness(jain least most) interrupted kinds(x({KIND})) late_us{TIMES} message mismatch "
         "mismatches plan(at_once depth in_flight mix(read write) rate_per_second seed sequential "
-        f"sessions size_bytes stable think_seconds verify) resent seconds short target total({KIND}) "
-        "unfinished unsent",
+        "sessions size_bytes stable think_seconds verify) resent seconds short target "
+        f"total({KIND}) unfinished unsent",
     ),
     "size": (
         compute_size,
