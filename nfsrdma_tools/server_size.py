@@ -33,14 +33,16 @@ class Module:
     """A connection gets memory for more credits when it uses them, and keeps it."""
     credits: int
     """Most credits, by default."""
+    most_credits: int
+    """That can be set: net/sunrpc/xprtrdma/svc_rdma.c, kmod/params.c."""
     completion_queues: int
     connections: int | None
     """Most connections, by default, which server_connections sets; None: no limit."""
 
 
 MODULES = {
-    "rpcrdma": Module(1108, 1337, 64, 12.0, False, 64, 2, None),
-    "nfsrdma": Module(113, 668, 8, 4.0, True, 128, 1, 1024),
+    "rpcrdma": Module(1108, 1337, 64, 12.0, False, 64, 16384, 2, None),
+    "nfsrdma": Module(113, 668, 8, 4.0, True, 128, 1024, 1, 1024),
 }
 """By name."""
 RECEIVES = 9
@@ -85,11 +87,15 @@ class Needs:
 
 
 def needs(question: Question) -> Needs:
-    """Compute what a server needs; UsageError for a module that is unknown."""
+    """Compute what a server needs; UsageError for what the module does not allow."""
     if question.module not in MODULES:
         raise UsageError(f"{question.module!r} is no module", f"one of {', '.join(MODULES)}")
     module = MODULES[question.module]
     credits = module.credits if question.credits is None else question.credits
+    if credits > module.most_credits:
+        raise UsageError(
+            f"{credits} credits", f"{question.module} has at most {module.most_credits}"
+        )
     connections = question.clients * question.nconnect
     idle, busy = _memory(module, credits, question.message_bytes)
     return Needs(

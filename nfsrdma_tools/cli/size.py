@@ -30,7 +30,7 @@ def size(
     ] = "rpcrdma",
     credits: Annotated[
         int | None,
-        option("N", "Credits of a connection (default: that of the module).", least=2, most=4096),
+        option("N", "Credits of a connection (default: that of the module).", least=2, most=16384),
     ] = None,
     message: Annotated[
         str,

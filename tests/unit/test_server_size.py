@@ -101,6 +101,12 @@ def test_threads_share_all_calls() -> None:
     assert needs(Question(3, threads=100, credits=50)).calls_per_thread == 2
 
 
+def test_more_credits_than_the_module_allows_are_an_error() -> None:
+    assert needs(Question(1, module="nfsrdma", credits=1024)).calls == 1024
+    with pytest.raises(UsageError, match="at most 1024"):
+        needs(Question(1, module="nfsrdma", credits=1025))
+
+
 def test_an_unknown_module_is_an_error() -> None:
     with pytest.raises(UsageError, match="'nfs' is no module"):
         needs(Question(1, module="nfs"))
