@@ -38,11 +38,13 @@ class Module:
     completion_queues: int
     connections: int | None
     """Most connections, by default, which server_connections sets; None: no limit."""
+    most_connections: int | None
+    """The largest value of that parameter."""
 
 
 MODULES = {
-    "rpcrdma": Module(1108, 1337, 64, 12.0, False, 64, 16384, 2, None),
-    "nfsrdma": Module(113, 668, 8, 4.0, True, 128, 1024, 1, 1024),
+    "rpcrdma": Module(1108, 1337, 64, 12.0, False, 64, 16384, 2, None, None),
+    "nfsrdma": Module(113, 668, 8, 4.0, True, 128, 1024, 1, 1024, 65536),
 }
 """By name."""
 RECEIVES = 9
@@ -127,7 +129,12 @@ def _memory(module: Module, credits: int, message: int) -> tuple[int, int]:
 
 
 def _warnings(question: Question, module: Module, connections: int) -> Iterator[str]:
-    if module.connections is not None and connections > module.connections:
+    if module.most_connections is not None and connections > module.most_connections:
+        yield (
+            f"module {question.module} accepts {module.most_connections:,} connections at most: "
+            "use more servers, or a lower nconnect"
+        )
+    elif module.connections is not None and connections > module.connections:
         yield (
             f"module {question.module} accepts {module.connections:,} connections by default: set "
             f"its parameter server_connections to {connections} at least"

@@ -218,7 +218,9 @@ def _mix(text: str) -> dict[str, int]:
     weights: dict[str, int] = {}
     for part in text.split(","):
         kind, _, weight = part.partition("=")
-        if kind in weights or not weight.isascii() or not weight.isdigit() or len(weight) > 6:
+        if kind in weights:
+            raise UsageError(f"the mix has {kind} twice")
+        if not weight.isascii() or not weight.isdigit() or len(weight) > 6:
             raise UsageError(f"{part!r} is no KIND=WEIGHT", "example: read=70,write=20,getattr=10")
         weights[kind] = int(weight)
     return weights

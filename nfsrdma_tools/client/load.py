@@ -223,15 +223,20 @@ def remove(target: str, directory: str) -> None:
 
 
 def _check(plan: Plan) -> None:
-    unknown = plan.mix.keys() - set(KINDS)
-    if unknown or not any(plan.mix.values()) or min(plan.mix.values()) < 0:
-        raise UsageError("the mix has no operation that is known", f"kinds: {', '.join(KINDS)}")
+    if unknown := plan.mix.keys() - set(KINDS):
+        raise UsageError(f"the mix has {min(unknown)!r}", f"kinds: {', '.join(KINDS)}")
+    if not any(plan.mix.values()) or min(plan.mix.values()) < 0:
+        raise UsageError("the mix has no operation", "a weight must be above 0, and none below")
     if plan.mix.get("write") and plan.paths:
         raise UsageError("a load writes to files of its own only", "leave out --file")
     if plan.verify and plan.paths:
         raise UsageError("a load verifies files of its own only", "leave out --file")
-    if plan.size % 8 or plan.file_size < plan.size:
-        raise UsageError("the size is not a multiple of 8, or larger than a file")
+    if plan.size % 8:
+        raise UsageError(f"the size is {plan.size} bytes", "it must be a multiple of 8")
+    if plan.file_size < plan.size:
+        raise UsageError(
+            f"the size is {plan.size} bytes, that of a file {plan.file_size}", "use larger files"
+        )
     if plan.rate and plan.think:
         raise UsageError("an open loop has no think time", "leave out --rate or --think")
     if plan.rate and plan.in_flight:

@@ -41,6 +41,11 @@ def found(pattern: str, file: str) -> int:
 
 def test_numbers_of_the_module_are_those_of_its_source() -> None:
     ours = MODULES["nfsrdma"]
+    most = [
+        found(rf"NFR_NUMBER\({name}, \d+, \d+, (\d+),", "params.c")
+        for name in ("server_connections", "credits")
+    ]
+    assert [ours.most_connections, ours.most_credits] == most
     assert (ours.idle_credits, ours.credits, ours.connections, INLINE_RECV) == (
         found(r"NFR_SVC_FIRST_GRANT\s+(\d+)u", "server/server.h"),
         *(found(rf"NFR_NUMBER\({name}, (\d+),", "params.c")
@@ -84,6 +89,7 @@ def test_rpcrdma_has_memory_for_all_credits_at_once() -> None:
     ("question", "warning"),
     [
         (Question(1025, threads=64, module="nfsrdma"), "server_connections to 1025"),
+        (Question(65537, threads=4096, module="nfsrdma"), "65,536 connections at most"),
         (
             Question(400),
             "older kernels keep 380 connections with so many threads",

@@ -36,11 +36,16 @@ def test_a_mix(text: str, weights: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "read", "read=", "read=x", "read=-1", "read=1,read=2", "read=²", "read=1000000"]
+    "text", ["", "read", "read=", "read=x", "read=-1", "read=²", "read=1000000"]
 )
 def test_a_wrong_mix(text: str) -> None:
     with pytest.raises(UsageError, match="is no KIND=WEIGHT"):
         cli._mix(text)
+
+
+def test_a_mix_with_a_kind_twice() -> None:
+    with pytest.raises(UsageError, match="the mix has read twice"):
+        cli._mix("read=1,write=1,read=2")
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, outcome: Outcome, **options: Any) -> tuple[Any, Plan]:
