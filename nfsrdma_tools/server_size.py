@@ -24,7 +24,7 @@ class Module:
     idle_kib: int
     """Kernel memory of an idle connection whose messages have 4 KiB: docs/explanation/scale.md."""
     queues_kib: int
-    """The same of the queues of soft-RoCE; those of a card are another size."""
+    """The same of the queues of soft-RoCE with the default credits; those of a card differ."""
     idle_credits: int
     """Credits of an idle connection when that was measured."""
     credit_kib: float
@@ -43,8 +43,8 @@ class Module:
 
 
 MODULES = {
-    "rpcrdma": Module(1108, 1337, 64, 12.0, False, 64, 16384, 2, None, None),
-    "nfsrdma": Module(113, 668, 8, 4.0, True, 128, 1024, 1, 1024, 65536),
+    "rpcrdma": Module(1107, 1337, 64, 16.0, False, 64, 16384, 2, None, None),
+    "nfsrdma": Module(112, 682, 8, 4.0, True, 128, 1024, 1, 1024, 65536),
 }
 """By name."""
 RECEIVES = 9
@@ -78,8 +78,9 @@ class Needs:
     """Kernel memory while all connections are idle, without the queues of the device."""
     busy_bytes: int
     """The same once each connection has used all its credits, without data of Calls."""
-    soft_queues_bytes: int
-    """Queues of the device soft-RoCE; those of a card depend on its driver."""
+    soft_queues_bytes: int | None
+    """Queues of the device soft-RoCE; those of a card depend on its driver.  None: unknown, because
+    the credits are not the default."""
     credits: int
     """Of a connection."""
     calls: int
@@ -106,7 +107,9 @@ def needs(question: Question) -> Needs:
         completion_queues=connections * module.completion_queues,
         idle_bytes=connections * idle,
         busy_bytes=connections * busy,
-        soft_queues_bytes=connections * module.queues_kib * _KIB,
+        soft_queues_bytes=(
+            connections * module.queues_kib * _KIB if credits == module.credits else None
+        ),
         credits=credits,
         calls=connections * credits,
         calls_per_thread=-(-connections * credits // question.threads),

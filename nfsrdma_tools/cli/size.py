@@ -65,10 +65,16 @@ def _lines(question: Question, found: Needs) -> list[str]:
         f"{found.completion_queues:,} completion queues",
         f"memory, idle        {_text(found.idle_bytes)} of {question.module} and sunrpc",
         f"memory, all credits {_text(found.busy_bytes)}, and data of Calls",
-        f"queues of a card    depends on its driver; of soft-RoCE {_text(found.soft_queues_bytes)}",
+        f"queues of a card    depends on its driver; of soft-RoCE {_queues(found)}",
         f"Calls in flight     {found.calls:,} at most, {found.calls_per_thread:,} for each thread",
         *(f"warning: {text}" for text in found.warnings),
     ]
+
+
+def _queues(found: Needs) -> str:
+    if found.soft_queues_bytes is None:
+        return "unknown with these credits"
+    return _text(found.soft_queues_bytes)
 
 
 def _text(size: int) -> str:
