@@ -58,6 +58,7 @@ def load(
             "SECONDS",
             "Time to connect, and of an operation without a reply (default: 60 s).",
             least=1,
+            most=86_400,
         ),
     ] = 60,
     seed: Annotated[
@@ -77,6 +78,7 @@ def load(
             "Open loop: N operations per second of all sessions together, at random times "
             "(default: closed loop).",
             least=0.001,
+            most=1e9,
             panel=_Loop,
         ),
     ] = None,

@@ -23,7 +23,8 @@ def ping(
         int, option("N", "Call NULL N times (default: 10).", "--count", "-c", least=1)
     ] = 10,
     timeout: Annotated[
-        float, option("SECONDS", "Stop waiting after SECONDS (default: 10 s).", least=1)
+        float,
+        option("SECONDS", "Stop waiting after SECONDS (default: 10 s).", least=1, most=86_400),
     ] = 10,
     as_json: Json = False,
 ) -> None:
