@@ -173,7 +173,7 @@ def load(
     plan = client.Plan(
         sessions=sessions,
         depth=depth,
-        mix=_mix(mix or ("read=1" if is_remote(target) else "null=1")),
+        mix=_mix(mix if mix is not None else "read=1" if is_remote(target) else "null=1"),
         size=parse_size(size),
         sequential=sequential,
         stable=stable,
@@ -223,7 +223,8 @@ def _mix(text: str) -> dict[str, int]:
         if kind in weights:
             raise UsageError(f"the mix has {kind} twice")
         if not weight.isascii() or not weight.isdigit() or len(weight) > 6:
-            raise UsageError(f"{part!r} is no KIND=WEIGHT", "example: read=70,write=20,getattr=10")
+            hint = "example: read=70,write=20,getattr=10; a weight has up to 6 digits"
+            raise UsageError(f"{part!r} is no KIND=WEIGHT", hint)
         weights[kind] = int(weight)
     return weights
 

@@ -217,7 +217,9 @@ def load(target: str, plan: Plan, watch: Callable[[Progress], None]) -> Outcome:
 def remove(target: str, directory: str) -> None:
     """Remove the directory that a load has made in an export; nothing if it is gone."""
     if not _OWN.fullmatch(directory):
-        raise UsageError(f"{directory!r} is not a directory of nfsrdma load")
+        raise UsageError(
+            f"{directory!r} is not a directory of nfsrdma load", "example: nfsrdma-load-0123abcd"
+        )
     with connect(target) as session:
         _remove(session, directory)
 
