@@ -8,6 +8,7 @@ share a processor and no time passes on a wire.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -38,8 +39,9 @@ STORMS = (100, 300, 1000)
 # seconds of the two runs of which the difference is counted
 RUNS = (1, 3)
 FAIR, FAIR_SECONDS = 300, 10
-# queue pairs whose state a card keeps
-CACHES = (16, 64, 256, 1024)
+# queue pairs whose state a card keeps, and the seconds of its two runs
+CACHES, CACHE_RUNS = (16, 64, 256, 1024), (0.2, 0.6)
+Rows = list[list[str]]
 # parts of a READ, by kernel module
 PARTS = {
     "nfsrdma": "transport module", "rpcrdma": "transport module", "sunrpc": "nfsd and sunrpc",
@@ -84,10 +86,10 @@ def row(name: str, sessions: int, each: Iterable[float]) -> list[str]:
     return [name, str(sessions), *(f"{value:.0f}" for value in each)]
 
 
-def memories(kernel: str) -> list[str]:
+def memories(kernel: str) -> tuple[str, Rows]:
     """The table of idle connections."""
-    rows: list[list[str]] = [["server's module", "idle connections", "KiB for each, /proc/meminfo",
-                              "of these, slabs", "of these, queues of the device"]]  # fmt: skip
+    rows: Rows = [["server's module", "idle connections", "KiB for each, /proc/meminfo",
+                   "of these, slabs", "of these, queues of the device"]]  # fmt: skip
     config = LabConfig("bench-scale-pair", shape="pair", kernel=kernel, link="none", memory=4608)
     with Lab(config) as lab:
         for name, module in MODULES.items():
@@ -101,8 +103,22 @@ def memories(kernel: str) -> list[str]:
             if module == THEIRS:
                 rows.append(row(f"{name}, {MORE_CREDITS} credits", HAVE_MORE, more_credits(lab)))
         lab.check()
-        about = markdown.conditions(lab, "rxe", "make bench NAME=scale")
-    return [about, "", *markdown.table(rows)]
+        return about(lab, "rxe"), rows
+
+
+def about(lab: Lab, nic: str) -> str:
+    """The conditions of a table."""
+    return markdown.conditions(lab, nic, "make bench NAME=scale")
+
+
+@contextlib.contextmanager
+def solo(kernel: str) -> Iterator[Lab]:
+    """A node on the instruction clock with modelled cards."""
+    config = LabConfig("bench-scale", clock="instructions", link="none", kernel=kernel,
+                       memory=6144, nic="card")  # fmt: skip
+    with Lab(config) as lab:
+        yield lab
+        lab.check()
 
 
 # --- instructions ---
@@ -130,87 +146,91 @@ def cost(lab: Lab, plugin: Plugin, symbols: Symbols, sessions: int) -> dict[str,
     return {name: (second[name] - first[name]) / reads for name in SHOWN}
 
 
-def costs(lab: Lab, plugin: Plugin, name: str) -> Iterator[list[str]]:
-    """The rows of the table of instructions, for a module."""
-    symbols = Symbols(lab)
-    first = 0.0
-    for sessions in COUNTS:
-        each = cost(lab, plugin, symbols, sessions)
-        total = sum(each.values())
-        first = first or total
-        print(name, sessions, f"{total:.1f}", each, flush=True)
-        cells = (f"{each[part]:.1f}" for part in SHOWN)
-        yield [name, str(sessions), f"{total:.1f}", f"{total / first:.2f}", *cells]
+def costs(kernel: str) -> tuple[str, Rows]:
+    """The table of instructions."""
+    rows: Rows = [["server's module", "connections", "thousands of instructions of a 4 KiB READ",
+                   ": with 1", *SHOWN]]  # fmt: skip
+    with plugged(user=False) as plugin, solo(kernel) as lab:
+        for name, module in MODULES.items():
+            serve(lab, "solo", module)
+            symbols, first = Symbols(lab), 0.0
+            for sessions in COUNTS:
+                each = cost(lab, plugin, symbols, sessions)
+                total = sum(each.values())
+                first = first or total
+                print(name, sessions, f"{total:.1f}", each, flush=True)
+                cells = (f"{each[part]:.1f}" for part in SHOWN)
+                rows.append([name, str(sessions), f"{total:.1f}", f"{total / first:.2f}", *cells])
+        return about(lab, "card"), rows
 
 
-def cached(lab: Lab) -> Iterator[list[str]]:
-    """The rows of the table of the cache of queue pairs: misses of a READ."""
-    for sessions in COUNTS:
-        cells = []
-        for entries in CACHES:
-            set_cache(lab, entries)
-            known, done = [misses(lab)], []
-            for seconds in RUNS:
-                done.append(drive(lab, sessions, seconds, IN_FLIGHT, 64).operations)
-                known.append(misses(lab))
-            first, second = (after - before for before, after in itertools.pairwise(known))
-            cells.append((second - first) / (done[1] - done[0]))
-        print(sessions, cells, flush=True)
-        yield [str(sessions), *(f"{cell:.2f}" for cell in cells)]
-    set_cache(lab, 0)
+def caches(kernel: str) -> tuple[str, Rows]:
+    """The table of the cache of queue pairs: misses of a READ."""
+    rows: Rows = [["connections", *(f"{entries:,} queue pairs" for entries in CACHES)]]
+    with solo(kernel) as lab:
+        serve(lab, "solo", OURS)
+        for sessions in COUNTS:
+            cells = []
+            for entries in CACHES:
+                set_cache(lab, entries)
+                known, done = [misses(lab)], []
+                for seconds in CACHE_RUNS:
+                    done.append(drive(lab, sessions, seconds, IN_FLIGHT, 64).operations)
+                    known.append(misses(lab))
+                first, second = (after - before for before, after in itertools.pairwise(known))
+                cells.append((second - first) / (done[1] - done[0]))
+            print(sessions, cells, flush=True)
+            rows.append([str(sessions), *(f"{cell:.2f}" for cell in cells)])
+        return about(lab, "card"), rows
 
 
 # --- storms and fairness ---
 
 
-def storms(lab: Lab, name: str) -> Iterator[list[str]]:
-    """The rows of the table of connections, for a module."""
-    for sessions in STORMS:
-        storm = drive(lab, sessions, 0, 0, sessions)
-        back = restarted(lab, sessions)
-        print(name, sessions, storm, back, flush=True)
-        if not back.up == back.connected == sessions:
-            raise SystemExit(f"{sessions} sessions: {back.up} are connected after the restart")
-        yield [name, str(sessions), f"{storm.connect:.2f}", str(back.lost),
-               str(back.lost - back.reconnected), f"{back.recovery:.2f}"]  # fmt: skip
-
-
-def solo(kernel: str) -> dict[str, list[str]]:
-    """The tables of instructions, of connections and of fairness, by name."""
-    reads = [["server's module", "connections", "thousands of instructions of a 4 KiB READ",
-              ": with 1", *SHOWN]]  # fmt: skip
-    connections = [["server's module", "connections", "seconds until all have connected at once",
-                    "lost when the server restarts", "not connected again",
-                    "seconds from the first loss until all are connected"]]  # fmt: skip
-    fair = [["server's module", "sessions", "READs", "Jain's index"]]
-    caches = [["connections", *(f"{entries:,} queue pairs" for entries in CACHES)]]
-    config = LabConfig("bench-scale", clock="instructions", link="none", kernel=kernel,
-                       memory=6144, nic="card")  # fmt: skip
-    with plugged(user=False) as plugin, Lab(config) as lab:
+def storms(kernel: str) -> tuple[str, Rows]:
+    """The table of connections that are made at once, and made again."""
+    rows: Rows = [["server's module", "connections", "seconds until all have connected at once",
+                   "lost when the server restarts", "not connected again",
+                   "seconds from the first loss until all are connected"]]  # fmt: skip
+    with solo(kernel) as lab:
         for name, module in MODULES.items():
             serve(lab, "solo", module)
-            reads += costs(lab, plugin, name)
-            connections += storms(lab, name)
+            for sessions in STORMS:
+                storm = drive(lab, sessions, 0, 0, sessions)
+                back = restarted(lab, sessions)
+                print(name, sessions, storm, back, flush=True)
+                if not back.up == back.connected == sessions:
+                    raise SystemExit(f"{sessions} sessions: {back.up} came back")
+                missing = back.lost - back.reconnected
+                cells = (sessions, f"{storm.connect:.2f}", back.lost, missing)
+                rows.append([name, *map(str, cells), f"{back.recovery:.2f}"])
+        return about(lab, "card"), rows
+
+
+def fairness(kernel: str) -> tuple[str, Rows]:
+    """The table of sessions that read as fast as they can."""
+    rows: Rows = [["server's module", "sessions", "READs", "Jain's index"]]
+    with solo(kernel) as lab:
+        for name, module in MODULES.items():
+            serve(lab, "solo", module)
             done = drive(lab, FAIR, FAIR_SECONDS, 0, 64)
-            fair.append([name, str(FAIR), f"{done.operations:,}", f"{done.jain:.4f}"])
-        caches += cached(lab)
-        lab.check()
-        about = markdown.conditions(lab, "card", "make bench NAME=scale")
-    tables = {"reads": reads, "storms": connections, "fairness": fair, "cache": caches}
-    return {name: [about, "", *markdown.table(rows)] for name, rows in tables.items()}
+            print(name, done, flush=True)
+            rows.append([name, str(FAIR), f"{done.operations:,}", f"{done.jain:.4f}"])
+        return about(lab, "card"), rows
+
+
+TABLES = {
+    "memory": memories, "reads": costs, "storms": storms, "fairness": fairness, "cache": caches,
+}  # fmt: skip
 
 
 def main(kernel: str = KERNELS[0], part: str = "") -> None:
-    """Memory, instructions, storms and fairness with up to 1,000 connections: memory, solo."""
-    if part in ("", "memory"):
-        publish(kernel, "memory", memories(kernel))
-    if part in ("", "solo"):
-        for name, lines in solo(kernel).items():
-            publish(kernel, name, lines)
-
-
-def publish(kernel: str, name: str, lines: list[str]) -> None:
-    """Print a table, and write it into the page Scale."""
-    print(*lines, sep="\n")
-    if kernel == KERNELS[0]:
-        markdown.write(f"scale {name}", lines, PAGE)
+    """Cost of up to 1,000 connections: memory, reads, storms, fairness, cache, or one part."""
+    if part and part not in TABLES:
+        raise SystemExit(f"{part}: one of {', '.join(TABLES)}")
+    for name in [part] if part else TABLES:
+        head, rows = TABLES[name](kernel)
+        lines = [head, "", *markdown.table(rows)]
+        print(*lines, sep="\n")
+        if kernel == KERNELS[0]:
+            markdown.write(f"scale {name}", lines, PAGE)
