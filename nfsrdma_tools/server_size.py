@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server needs for many clients, from what an idle connection was measured to cost."""
+"""The needs of a server with many clients, from the measured cost of an idle connection."""
 
 from __future__ import annotations
 

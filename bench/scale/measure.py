@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server pays for many connections, with the kernel's module and with ours.
+"""The costs of a server with many connections, with the kernel's module and with ours.
 
 Memory is that of a server node, by soft-RoCE: client and server have a node each.  All others are
 measured in one node, over the modelled card, on the instruction clock, where client and server

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma size``: what a server needs for many clients."""
+"""``nfsrdma size``: the needs of a server with many clients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server needs for many clients: the numbers of the page Scale, and the limits."""
+"""The needs of a server with many clients: the numbers of the page Scale, and the limits."""
 
 import re
 from pathlib import Path
