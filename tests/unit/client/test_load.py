@@ -7,7 +7,7 @@ import math
 import os
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -368,6 +368,15 @@ def test_few_sessions_connect_at_a_time(device: Device) -> None:
 # --- Ctrl-C, kill, files ---
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """A shell that starts the tests in the background has them ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_keeps_what_was_measured(device: Device) -> None:
     def interrupt(progress: Progress) -> None:
         if progress.seconds > 0:
