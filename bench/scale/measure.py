@@ -38,7 +38,7 @@ COUNTS = (1, 10, 100, 300, 1000)
 STORMS = (100, 300, 1000)
 # seconds of the two runs of which the difference is counted
 RUNS = (1, 3)
-FAIR, FAIR_SECONDS = 300, 10
+FAIR, FAIR_SECONDS = 300, 5
 # queue pairs whose state a card keeps, and the seconds of its two runs
 CACHES, CACHE_RUNS = (16, 64, 256, 1024), (0.2, 0.6)
 Rows = list[list[str]]
