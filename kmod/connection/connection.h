@@ -205,6 +205,8 @@ struct nfr_conn_last {
  * @reason: disconnect reason
  * @send_size: largest message that the peer receives inline, in bytes
  * @recv_size: largest message that this side receives inline, in bytes
+ * @recv_room: size of each receive in bytes, for as long as the connection lasts, see
+ *	nfr_profile.recv_data for others
  * @lock: protects @sq, @inflight, @abandoned, @granted, @recvs and @recvs_back
  * @sq: accounting of the send queue
  * @signal_cqe: completion of signaled work requests without a handler of their
@@ -254,6 +256,7 @@ struct nfr_conn {
 
 	u32 send_size;
 	u32 recv_size;
+	u32 recv_room;
 
 	spinlock_t lock;		/* protects queues, credits and receives */
 	struct nfr_send_queue sq;

@@ -296,8 +296,7 @@ static u32 nfr_conn_recv_alloc_aligned(struct nfr_conn *conn, struct nfr_recv *r
 
 static u32 nfr_conn_recv_alloc_data(struct nfr_conn *conn, struct nfr_recv *recv, gfp_t gfp)
 {
-	/* an accepting side knows the size of the peer's messages before it has receives */
-	u32 size = conn->recv_size ?: conn->wanted.inline_recv;
+	u32 size = conn->recv_room;
 
 	if (conn->profile.recv_data)
 		return nfr_conn_recv_alloc_aligned(conn, recv, gfp);
@@ -889,6 +888,8 @@ int nfr_conn_queues_create(struct nfr_conn *conn)
 	int rc;
 
 	nfr_conn_device_use(conn);
+	/* an accepting side knows the size of the peer's messages already */
+	conn->recv_room = conn->recv_size ?: conn->wanted.inline_recv;
 	rc = nfr_conn_sq_create(conn, min_t(u32, attrs->max_qp_wr - 1, conn->profile.sends));
 	if (!rc)
 		rc = nfr_conn_abandoned_create(conn);
