@@ -358,19 +358,16 @@ out_free:
 	return NULL;
 }
 
-/**
- * nfr_conn_recv_more - allocate and post more receives
- * @conn: connection; callers serialize: first setup, then senders
- * @count: number of receives; fewer if memory is short
- * @gfp: NFR_GFP_RETRIED or NFR_GFP_COMPLETION
- *
- * Return: 0, -ENOBUFS or -ENOTCONN.
+/*
+ * Allocate and post up to @count receives. Callers serialize: first setup, then senders. Returns 0,
+ * -ENOBUFS if none could be allocated, or -ENOTCONN.
  */
-int nfr_conn_recv_more(struct nfr_conn *conn, u32 count, gfp_t gfp)
+static int nfr_conn_recv_more(struct nfr_conn *conn, u32 count, gfp_t gfp)
 {
 	struct nfr_recv *recv;
 	LIST_HEAD(fresh);
 	u32 i;
+	int rc;
 
 	for (i = 0; i < count; i++) {
 		recv = nfr_conn_recv_alloc(conn, gfp);
@@ -382,10 +379,26 @@ int nfr_conn_recv_more(struct nfr_conn *conn, u32 count, gfp_t gfp)
 	}
 	if (list_empty(&fresh))
 		return -ENOBUFS;
-	if (!nfr_conn_recv_post(conn, &fresh))
-		return 0;
-	nfr_conn_break(conn, "posting a receive failed");
-	return -ENOTCONN;
+	rc = nfr_conn_recv_post(conn, &fresh);
+	nfr_conn_recv_check(conn, rc);
+	return rc ? -ENOTCONN : 0;
+}
+
+/**
+ * nfr_conn_recv_fill - have a number of receives
+ * @conn: connection; callers serialize: first setup, then senders
+ * @total: number of receives
+ * @gfp: NFR_GFP_RETRIED or NFR_GFP_COMPLETION
+ *
+ * Return: 0, -ENOBUFS or -ENOTCONN.
+ */
+int nfr_conn_recv_fill(struct nfr_conn *conn, u32 total, gfp_t gfp)
+{
+	int rc = 0;
+
+	while (conn->recv_total < total && !rc)
+		rc = nfr_conn_recv_more(conn, total - conn->recv_total, gfp);
+	return rc;
 }
 
 /* Free all receives of a connection without a queue pair. */
@@ -907,12 +920,7 @@ int nfr_conn_queues_create(struct nfr_conn *conn)
 	if (rc)
 		return rc;
 	rc = nfr_conn_create_qp(conn, recvs);
-	if (rc)
-		return rc;
-	while (conn->recv_total < conn->profile.receives && !rc)
-		rc = nfr_conn_recv_more(conn, conn->profile.receives - conn->recv_total,
-					NFR_GFP_RETRIED);
-	return rc;
+	return rc ?: nfr_conn_recv_fill(conn, conn->profile.receives, NFR_GFP_RETRIED);
 }
 
 /* Wait until no completion handler runs. The connection is drained. */

@@ -12,7 +12,7 @@ int nfr_conn_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_sen
 		  u32 count, bool signal);
 
 void nfr_conn_recv_align(struct nfr_conn *conn);
-int nfr_conn_recv_more(struct nfr_conn *conn, u32 count, gfp_t gfp);
+int nfr_conn_recv_fill(struct nfr_conn *conn, u32 total, gfp_t gfp);
 void nfr_conn_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_conn_answered(struct nfr_conn *conn, struct nfr_recv *recv, u32 reserved);
 int nfr_conn_credit(struct nfr_conn *conn);

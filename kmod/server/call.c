@@ -725,15 +725,12 @@ static void nfr_svc_read(struct nfr_svc_req *req)
 static void nfr_svc_grow(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
-	u32 grant = min(2 * svc->grant, conn->wanted.credits), total;
+	u32 grant = min(2 * svc->grant, conn->wanted.credits);
 
 	if (grant == svc->grant || atomic_read(&svc->busy) < svc->grant / 2)
 		return;
-	total = nfr_svc_recvs_for(svc, grant);
-	while (conn->recv_total < total)
-		if (nfr_conn_recv_more(conn, total - conn->recv_total, NFR_GFP_COMPLETION))
-			return;
-	WRITE_ONCE(svc->grant, grant);
+	if (!nfr_conn_recv_fill(conn, nfr_svc_recvs_for(svc, grant), NFR_GFP_COMPLETION))
+		WRITE_ONCE(svc->grant, grant);
 }
 
 static void nfr_svc_drop(struct nfr_svc_req *req, const char *what)
