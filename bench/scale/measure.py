@@ -9,13 +9,12 @@ share a processor and no time passes on a wire.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bench import markdown
 from bench.instruction_count import CARD, COPY, USER, Plugin, Symbols, plugged
-from bench.scale.sessions import (  # fmt: skip
+from bench.scale.sessions import (
     IN_FLIGHT,
     drive,
     hold,
@@ -121,6 +120,19 @@ def solo(kernel: str) -> Iterator[Lab]:
         lab.check()
 
 
+def twice(
+    lab: Lab, sessions: int, runs: Sequence[float], count: Callable[[], Counter[str]]
+) -> dict[str, float]:
+    """The counts of a READ: the difference of two runs has no connections and no start."""
+    known, done = [count()], []
+    for seconds in runs:
+        done.append(drive(lab, sessions, seconds, IN_FLIGHT, 64).operations)
+        known.append(count())
+    reads = done[1] - done[0]
+    start, middle, end = known
+    return {name: (end[name] - 2 * middle[name] + start[name]) / reads for name in end}
+
+
 # --- instructions ---
 
 
@@ -136,21 +148,15 @@ def parts(symbols: Symbols, counts: dict[int, int]) -> Counter[str]:
 
 def cost(lab: Lab, plugin: Plugin, symbols: Symbols, sessions: int) -> dict[str, float]:
     """Thousands of instructions of a READ, by part."""
-    known, done = [parts(symbols, plugin.counts())], []
-    for seconds in RUNS:
-        done.append(drive(lab, sessions, seconds, IN_FLIGHT, 64).operations)
-        known.append(parts(symbols, plugin.counts()))
-    first, second = ({name: after[name] - before[name] for name in SHOWN}
-                     for before, after in itertools.pairwise(known))  # fmt: skip
-    reads = (done[1] - done[0]) * 1e3
-    return {name: (second[name] - first[name]) / reads for name in SHOWN}
+    each = twice(lab, sessions, RUNS, lambda: parts(symbols, plugin.counts()))
+    return {name: each[name] / 1e3 for name in SHOWN}
 
 
 def costs(kernel: str) -> tuple[str, Rows]:
     """The table of instructions."""
     rows: Rows = [["server's module", "connections", "thousands of instructions of a 4 KiB READ",
                    ": with 1", *SHOWN]]  # fmt: skip
-    with plugged(user=False) as plugin, solo(kernel) as lab:
+    with plugged() as plugin, solo(kernel) as lab:
         for name, module in MODULES.items():
             serve(lab, "solo", module)
             symbols, first = Symbols(lab), 0.0
@@ -173,12 +179,8 @@ def caches(kernel: str) -> tuple[str, Rows]:
             cells = []
             for entries in CACHES:
                 set_cache(lab, entries)
-                known, done = [misses(lab)], []
-                for seconds in CACHE_RUNS:
-                    done.append(drive(lab, sessions, seconds, IN_FLIGHT, 64).operations)
-                    known.append(misses(lab))
-                first, second = (after - before for before, after in itertools.pairwise(known))
-                cells.append((second - first) / (done[1] - done[0]))
+                each = twice(lab, sessions, CACHE_RUNS, lambda: Counter(misses=misses(lab)))
+                cells.append(each["misses"])
             print(sessions, cells, flush=True)
             rows.append([str(sessions), *(f"{cell:.2f}" for cell in cells)])
         return about(lab, "card"), rows

@@ -7,8 +7,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfsrdma_tools.client.load import Plan, Progress, jain, load
+from nfsrdma_tools.client.load import Outcome, Plan, Progress, jain, load
 from testbed.node import channel, modelled
+from testbed.node.sessions import restart_under
 from testbed.remote import on
 
 __all__ = ["IN_FLIGHT", "Done", "Memory", "drive", "hold", "memory", "misses", "restarted",
@@ -26,7 +27,7 @@ PATIENCE = 900
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a load; times in seconds of the node's clock."""
+    """The result of a load; times in seconds of the node's clock."""
 
     operations: int
     connected: int
@@ -38,20 +39,7 @@ class Done:
     jain: float
 
 
-def _put(plan: Plan, restart: bool) -> Done:
-    reports = 0
-
-    def watch(progress: Progress) -> None:
-        nonlocal reports
-        if not restart or progress.seconds <= 0:
-            return
-        reports += 1
-        if reports == 1:
-            subprocess.run(("systemctl", "restart", "nfs-server"), check=True)
-        elif reports > 3 and progress.up == plan.sessions:
-            raise KeyboardInterrupt
-
-    outcome = load(TARGET, plan, watch)
+def _done(plan: Plan, outcome: Outcome) -> Done:
     if outcome.total.failed or outcome.mismatches or outcome.connect_seconds is None:
         raise SystemExit(f"{plan.sessions} sessions: {outcome.errors} {outcome.message}")
     return Done(
@@ -66,14 +54,14 @@ def drive(sessions: int, seconds: float, in_flight: int, at_once: int) -> Done:
     depth = IN_FLIGHT if sessions < IN_FLIGHT and in_flight else 1
     plan = Plan(sessions=sessions, depth=depth, in_flight=in_flight, duration=seconds,
                 at_once=at_once, timeout=PATIENCE, file_size=FILE_SIZE)  # fmt: skip
-    return _put(plan, restart=False)
+    return _done(plan, load(TARGET, plan, lambda _: None))
 
 
 @on("client", timeout=7200)
 def restarted(sessions: int) -> Done:
     """A READ per second of each session, while the server restarts; ends when all are back."""
     plan = Plan(sessions=sessions, think=1, duration=HOUR, timeout=PATIENCE, file_size=FILE_SIZE)
-    return _put(plan, restart=True)
+    return _done(plan, restart_under(TARGET, plan))
 
 
 @on("client", timeout=7200)
@@ -98,7 +86,7 @@ def hold(sessions: int) -> None:
 
 @on("client")
 def set_cache(entries: int) -> None:
-    """Have each card cache the states of that many queue pairs, and no miss take time."""
+    """Have each card cache the states of that many queue pairs; a miss takes no time by default."""
     for card in modelled.CARDS:
         (DEBUGFS / card / "qp_cache_entries").write_text(str(entries))
 
@@ -126,7 +114,7 @@ class Memory:
 
 @on("server")
 def memory() -> Memory:
-    """What is in use, after the kernel has freed its caches."""
+    """The memory in use, after the kernel has freed its caches."""
     subprocess.run(("sync",), check=True)
     Path("/proc/sys/vm/drop_caches").write_text("3")
     rows = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())

@@ -2,13 +2,13 @@
 """`nfsrdma load` against the kernel's server: its counts beside those of nfsd, faults, a kill."""
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
 
-from nfsrdma_tools.client.load import Plan, Progress, load
+from nfsrdma_tools.client.load import Plan
 from nfsrdma_tools.lab.lab import Lab
+from testbed.node.sessions import restart_under
 from testbed.remote import on
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly]
@@ -44,7 +44,7 @@ def left(lab: Lab) -> list[str]:
 
 
 def run_load(lab: Lab, words: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """What a load prints, and the calls that nfsd executed for it."""
+    """The output of a load, and the calls that nfsd executed for it."""
     before = executed(lab)
     facts: dict[str, Any] = json.loads(sh(lab, f"{LOAD} {words}"))
     after = executed(lab)
@@ -70,19 +70,8 @@ def test_nfsd_counts_the_same_operations(solo: Lab) -> None:
 @on("client", timeout=SECONDS)
 def restarted() -> None:
     """A load during which the server restarts; it ends when all sessions are connected again."""
-    seen = []
-
-    def watch(progress: Progress) -> None:
-        if progress.seconds <= 0:
-            return
-        seen.append(progress)
-        if len(seen) == 1:
-            subprocess.run(("systemctl", "restart", "nfs-server"), check=True)
-        elif len(seen) > 3 and progress.up == SESSIONS:
-            raise KeyboardInterrupt
-
     plan = Plan(sessions=SESSIONS, duration=900, timeout=600, file_size=1 << 20, verify=True)
-    outcome = load("server:/export", plan, watch)
+    outcome = restart_under("server:/export", plan)
     assert outcome.up == outcome.connected == SESSIONS
     # a busy host may lose more
     assert outcome.lost == outcome.reconnects >= SESSIONS
