@@ -13,6 +13,8 @@ __all__ = ["MODULES", "Module", "Needs", "Question", "needs"]
 _KIB = 1 << 10
 # of the clients of the measurement
 _MESSAGE = 4 * _KIB
+# of inline_send (kmod/params.c)
+_LEAST_MESSAGE, _MOST_MESSAGE = _KIB, 64 * _KIB
 # connections that older kernels keep for each thread of nfsd, and beyond (net/sunrpc/svc_xprt.c)
 _KEPT_EACH, _KEPT_MORE = 20, 60
 
@@ -69,7 +71,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a server needs; sizes in bytes."""
+    """The needs of a server; sizes in bytes."""
 
     connections: int
     queue_pairs: int
@@ -95,6 +97,8 @@ def needs(question: Question) -> Needs:
         raise UsageError(f"{question.module!r} is no module", f"one of {', '.join(MODULES)}")
     module = MODULES[question.module]
     credits = module.credits if question.credits is None else question.credits
+    if not _LEAST_MESSAGE <= question.message_bytes <= _MOST_MESSAGE:
+        raise UsageError(f"messages of {question.message_bytes} bytes", "1k to 64k are possible")
     if credits > module.most_credits:
         raise UsageError(
             f"{credits} credits", f"{question.module} has at most {module.most_credits}"
@@ -151,6 +155,6 @@ def _warnings(question: Question, module: Module, connections: int) -> Iterator[
     if connections > kept:
         wanted = -(-(connections - _KEPT_MORE) // _KEPT_EACH)
         yield (
-            f"older kernels keep {kept:,} connections with so many threads of nfsd, and need "
-            f"{wanted:,} threads for {connections:,}"
+            f"older kernels close connections beyond {kept:,}; for {connections:,} they need "
+            f"{wanted:,} threads of nfsd"
         )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from nfsrdma_tools.cli.options import Json, option
 from nfsrdma_tools.cli.output import print_json
-from nfsrdma_tools.errors import UsageError
 
 if TYPE_CHECKING:
     from nfsrdma_tools.server_size import Needs, Question
@@ -46,10 +45,7 @@ def size(
     from nfsrdma_tools.server_size import Question, needs
     from nfsrdma_tools.sizes import parse_size
 
-    bytes_of_it = parse_size(message)
-    if not 1 << 10 <= bytes_of_it <= 64 << 10:
-        raise UsageError(f"--message is {message}", "it can be 1k to 64k")
-    question = Question(clients, nconnect, threads, module, credits, bytes_of_it)
+    question = Question(clients, nconnect, threads, module, credits, parse_size(message))
     found = needs(question)
     if as_json:
         print_json({**asdict(question), **asdict(found)})

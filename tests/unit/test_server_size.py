@@ -94,7 +94,7 @@ def test_rpcrdma_has_memory_for_all_credits_at_once() -> None:
         (Question(65537, threads=4096, module="nfsrdma"), "65,536 connections at most"),
         (
             Question(400),
-            "older kernels keep 380 connections with so many threads",
+            "older kernels close connections beyond 380; for 400 they need 17 threads",
         ),
         (Question(1, module="nfsrdma", message_bytes=16384), "messages of 8,192 bytes"),
         (Question(1, message_bytes=8192), "messages of 4,096 bytes"),
@@ -103,6 +103,19 @@ def test_rpcrdma_has_memory_for_all_credits_at_once() -> None:
 def test_a_limit_that_is_too_low_is_named(question: Question, warning: str) -> None:
     (text,) = needs(question).warnings
     assert warning in text
+
+
+@pytest.mark.parametrize("size", [1023, 65537])
+def test_messages_of_another_size_are_an_error(size: int) -> None:
+    with pytest.raises(UsageError, match=f"messages of {size} bytes"):
+        needs(Question(1, module="nfsrdma", message_bytes=size))
+
+
+def test_a_queue_pair_of_the_server_has_less_than_512_sends() -> None:
+    """Those of the module and of a drain, and one for each context of the RDMA core."""
+    credits = MODULES["nfsrdma"].credits
+    sends = credits + found(r"NFR_SVC_SENDS\s+(\d+)", "server/connection.c")
+    assert sends + 1 + credits == 511
 
 
 def test_threads_share_all_calls() -> None:
