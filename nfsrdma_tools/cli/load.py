@@ -360,7 +360,7 @@ def _lines(plan: Plan, outcome: Outcome) -> list[str]:
 
 
 def _warnings(plan: Plan, outcome: Outcome) -> list[str]:
-    """What a reader of the figures has to know."""
+    """Reasons why the figures may mislead, and failures."""
     lines = []
     if outcome.dropped or outcome.unsent:
         lines.append(

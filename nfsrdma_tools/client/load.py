@@ -60,7 +60,7 @@ _STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a load does; times are in seconds, sizes in bytes."""
+    """The plan of a load; times are in seconds, sizes in bytes."""
 
     sessions: int = 10
     depth: int = 1
@@ -131,7 +131,7 @@ class Operations(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What happened since the last report."""
+    """The state of a load, and its rates and times since the last report."""
 
     seconds: float
     """Since the start of the measurement; negative while sessions connect."""
@@ -146,7 +146,7 @@ class Progress(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a load did."""
+    """The result of a load."""
 
     address: str
     device: str

@@ -79,7 +79,7 @@ def _impossible(report: str) -> str | None:
 
 
 def _is_known(report: str) -> bool:
-    """Whether the report at the beginning of the lines is of a known defect of soft-RDMA."""
+    """Whether the report at the beginning of the lines is one that nothing can avoid."""
     line = report.partition("\n")[0]
     if _UNDRAINED.search(line):
         return bool(_SIW_AND_SERVER.search(report.partition(_OOPS_ENDS[0])[0]))
