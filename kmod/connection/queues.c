@@ -189,7 +189,7 @@ static int nfr_conn_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 	return ib_post_recv(conn->id->qp, first, &bad);
 }
 
-/* Give the buffer of a message back to the device: the processor may have decrypted in its place. */
+/* Give the buffer of a message back to the device: a processor may have decrypted in it. */
 static void nfr_conn_recv_sync(const struct nfr_conn *conn, const struct nfr_recv *recv)
 {
 	if (recv->length)
