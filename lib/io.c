@@ -17,6 +17,9 @@
 /* Bytes that are part of a message with each inline_size */
 #define LITTLE	512
 
+/* Milliseconds: nfsrdma_peek() looks at the events of the connection and at the clock at least as often */
+#define LOOK_AFTER	100
+
 /* stable_how */
 enum { UNSTABLE = 0, DATA_SYNC = 1, FILE_SYNC = 2 };
 
@@ -401,25 +404,40 @@ EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 	return rc;
 }
 
+/* Handle what has arrived, until there is room for no more completions; returns whether anything had */
+static bool poll_all(struct nfsrdma_session *session, size_t count)
+{
+	bool found = false;
+	int n = CONNECTION_POLL_MOST;
+
+	/* a poll that returned fewer has emptied the queue */
+	while (session->ndone < count && n == CONNECTION_POLL_MOST) {
+		n = wait_poll(session);
+		found = found || n;
+	}
+	return found;
+}
+
 EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
 			  size_t count)
 {
 	int rc = process_check(session);
+	bool found;
 
 	if (rc)
 		return rc;
-	/* events of the connection make the descriptor readable, and no sleep handles them here */
-	if (session->fd_used)
-		wait_look(session);
 	connection_rest(session);
 	do {
-		while (session->ndone < count && wait_poll(session))
-			;
-		/* a poll that found the connection broken: the events of the next one wake the caller */
-		if (session->fd_used && session->link != LINK_UP)
-			wait_look(session);
-		/* who waits for the descriptor sees the next message, but not those that came before */
-	} while (session->fd_used && session->ndone < count && !wait_arm(session));
+		/* who waits for the descriptor sees the next message: request its report before the poll */
+		if (session->fd_used)
+			wait_arm(session);
+		found = poll_all(session, count);
+		/* events of the connection make the descriptor readable, too, and no sleep handles them here */
+		if (!session->fd_used || (found && session->link == LINK_UP && now_ms() < session->looked + LOOK_AFTER))
+			break;
+		wait_look(session);
+		/* a connection that is new reports no message yet */
+	} while (session->ndone < count && session->link == LINK_UP && !session->armed);
 	return batch_take(session, completions, count);
 }
 
@@ -434,8 +452,8 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 	if (min > count)
 		min = count;
 	/* nothing to wait for: what has arrived */
-	while (!min && session->ndone < count && wait_poll(session))
-		;
+	if (!min)
+		poll_all(session, count);
 	/* what was not submitted does not complete */
 	while (session->ndone < min && session->unfinished > session->nprepared) {
 		if (wait_poll(session))

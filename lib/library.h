@@ -511,6 +511,7 @@ struct nfsrdma_session {
 	uint32_t rpc_head_length;
 	uint32_t idle;			/* polls in a row that found nothing */
 	uint32_t polls;
+	uint64_t looked;		/* when wait_look() was called */
 	uint64_t asked;			/* when options.interrupted was called */
 	bool interrupted;		/* its last result */
 	bool asking;			/* it is being called */

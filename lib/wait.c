@@ -91,6 +91,7 @@ uint64_t wait_look(struct nfsrdma_session *session)
 {
 	uint64_t now = now_ms(), next, later;
 
+	session->looked = now;
 	connection_event(session);
 	next = session->reports->look(session, now);
 	later = expire_requests(session, now);
