@@ -14,11 +14,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from bench.solo import sh
 from nfsrdma_tools.lab import machine
 from nfsrdma_tools.lab.lab import Lab
-from nfsrdma_tools.lab.qemu import qemu
 
 SOURCE = Path(__file__).with_name("count_instructions.c")
 FLAGS = ("-O2", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")
@@ -52,24 +51,30 @@ class Plugin:
 
 
 @contextlib.contextmanager
-def plugged(user: bool = False) -> Iterator[Plugin]:
-    """Machines that start during the block have the plugin; ``user``: it has the addresses of user
-    space, too.
+def plugged(user: bool = False, node: str = "") -> Iterator[Plugin]:
+    """The machine that starts during the block, or that of ``node``, has the plugin; ``user``: it
+    has the addresses of user space, too.
     """
+    start = machine.qemu_argv
     with tempfile.TemporaryDirectory(prefix="instructions-") as folder:
         plugin = Plugin(Path(folder), user)
-        vars(machine)["qemu"] = lambda *words: (*qemu(*words), *plugin.arguments)
+
+        def argv(*words: Any) -> tuple[str, ...]:
+            return (*start(*words), *plugin.arguments * (node in ("", words[-1])))
+
+        vars(machine)["qemu_argv"] = argv
         try:
             yield plugin
         finally:
-            vars(machine)["qemu"] = qemu
+            vars(machine)["qemu_argv"] = start
 
 
 class Symbols:
     """The functions of a running kernel, by address."""
 
-    def __init__(self, lab: Lab) -> None:
-        rows = (line.split() for line in sh(lab, "cat /proc/kallsyms").splitlines())
+    def __init__(self, lab: Lab, node: str = "solo") -> None:
+        output = lab.run(node, "cat", "/proc/kallsyms").stdout
+        rows = (line.split() for line in output.splitlines())
         code = sorted((int(r[0], 16), r[2], r[3:]) for r in rows if r[1] in "tTwW")
         self.starts = [start for start, *_ in code]
         self.names = [(name, more[0].strip("[]") if more else "") for _, name, more in code]

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The costs of a server with many connections, with the kernel's module and with ours.
 
-Memory is that of a server node, by soft-RoCE: client and server have a node each.  All others are
-measured in one node, over the modelled card, on the instruction clock, where client and server
-share a processor and no time passes on a wire.
+Memory, and the instructions of a READ at the server alone, are those of a server node, by
+soft-RoCE: client and server have a node each.  All others are measured in one node, over the
+modelled card, on the instruction clock, where client and server share a processor and no time
+passes on a wire.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -33,11 +35,13 @@ IDLE = (100, 300, 1000)
 # twice the credits that rpcrdma grants by default, and the connections that have them
 MORE_CREDITS, HAVE_MORE = 128, 300
 SYSCTL = "sunrpc.svc_rdma.max_requests"
-COUNTS = (1, 10, 100, 300, 1000)
+COUNTS = (1, 16, 100, 300, 1000)
 STORMS = (100, 300, 1000)
 # seconds of the two runs of which the difference is counted
 RUNS = (1, 3)
 FAIR, FAIR_SECONDS = 300, 5
+# connections and seconds of a READ's cost at the server alone
+SERVED, SERVED_RUNS = (1, 16, 100, 1000), (10, 30)
 # queue pairs whose state a card keeps, and the seconds of its two runs
 CACHES, CACHE_RUNS = (16, 64, 256, 1024), (0.2, 0.6)
 Rows = list[list[str]]
@@ -45,11 +49,12 @@ Rows = list[list[str]]
 PARTS = {
     "nfsrdma": "transport module", "rpcrdma": "transport module", "sunrpc": "nfsd and sunrpc",
     "nfsd": "nfsd and sunrpc", "ib_core": "RDMA core", "ib_uverbs": "RDMA core",
-    "rdma_cm": "RDMA core", CARD: "model of the card",
+    "rdma_cm": "RDMA core", CARD: "model of the card", "rdma_rxe": "soft-RoCE",
 }  # fmt: skip
 CLIENT, COPIED, KERNEL = "client: user space", "copy of the data", "kernel"
 SHOWN = (CLIENT, "transport module", "nfsd and sunrpc", "RDMA core", KERNEL, "model of the card",
          COPIED)  # fmt: skip
+AT_SERVER = ("transport module", "nfsd and sunrpc", "RDMA core", "soft-RoCE", KERNEL)
 
 
 # --- memory ---
@@ -89,8 +94,7 @@ def memories(kernel: str) -> tuple[str, Rows]:
     """The table of idle connections."""
     rows: Rows = [["server's module", "idle connections", "KiB for each, /proc/meminfo",
                    "of these, slabs", "of these, queues of the device"]]  # fmt: skip
-    config = LabConfig("bench-scale-pair", shape="pair", kernel=kernel, link="none", memory=4608)
-    with Lab(config) as lab:
+    with pair(kernel) as lab:
         for name, module in MODULES.items():
             serve(lab, "server", module)
             # what the first connection loads
@@ -101,13 +105,21 @@ def memories(kernel: str) -> tuple[str, Rows]:
                 rows.append(row(name, sessions, each))
             if module == THEIRS:
                 rows.append(row(f"{name}, {MORE_CREDITS} credits", HAVE_MORE, more_credits(lab)))
-        lab.check()
         return about(lab, "rxe"), rows
 
 
 def about(lab: Lab, nic: str) -> str:
     """The conditions of a table."""
     return markdown.conditions(lab, nic, "make bench NAME=scale")
+
+
+@contextlib.contextmanager
+def pair(kernel: str) -> Iterator[Lab]:
+    """A client and a server with soft-RoCE."""
+    config = LabConfig("bench-scale-pair", shape="pair", kernel=kernel, link="none", memory=4608)
+    with Lab(config) as lab:
+        yield lab
+        lab.check()
 
 
 @contextlib.contextmanager
@@ -136,40 +148,56 @@ def twice(
 # --- instructions ---
 
 
-def parts(symbols: Symbols, counts: dict[int, int]) -> Counter[str]:
-    """Instructions by part."""
+def now(plugin: Plugin, symbols: Symbols) -> Counter[str]:
+    """The instructions so far, by part."""
     sums: Counter[str] = Counter()
-    for address, count in counts.items():
+    for address, count in plugin.counts().items():
         function, module = symbols.find(address)
         part = CLIENT if function == USER else PARTS.get(module, KERNEL)
         sums[COPIED if function == COPY else part] += count
     return sums
 
 
-def cost(lab: Lab, plugin: Plugin, symbols: Symbols, sessions: int) -> dict[str, float]:
-    """Thousands of instructions of a READ, by part."""
-    each = twice(lab, sessions, RUNS, lambda: parts(symbols, plugin.counts()))
-    return {name: each[name] / 1e3 for name in SHOWN}
+def read_costs(
+    lab: Lab, node: str, plugin: Plugin, counts: Sequence[int], runs: Sequence[float],
+    shown: Sequence[str],
+) -> Rows:  # fmt: skip
+    """The rows of both modules: thousands of instructions of a READ in the node."""
+    rows = []
+    for name, module in MODULES.items():
+        serve(lab, node, module)
+        # the first run of a command in a node costs more
+        drive(lab, 1, runs[0], IN_FLIGHT, 1)
+        count, first = functools.partial(now, plugin, Symbols(lab, node)), 0.0
+        for sessions in counts:
+            counted = twice(lab, sessions, runs, count)
+            each = [counted[part] / 1e3 for part in shown]
+            total = sum(each)
+            first = first or total
+            print(name, sessions, f"{total:.1f}", each, flush=True)
+            cells = [f"{total:.1f}", f"{total / first:.2f}", *(f"{part:.1f}" for part in each)]
+            rows.append([name, str(sessions), *cells])
+    return rows
+
+
+def head(where: str, shown: Sequence[str]) -> Rows:
+    """The head of a table of instructions."""
+    what = f"thousands of instructions of a 4 KiB READ{where}"
+    return [["server's module", "connections", what, ": with 1", *shown]]
 
 
 def costs(kernel: str) -> tuple[str, Rows]:
     """The table of instructions."""
-    rows: Rows = [["server's module", "connections", "thousands of instructions of a 4 KiB READ",
-                   ": with 1", *SHOWN]]  # fmt: skip
     with plugged() as plugin, solo(kernel) as lab:
-        for name, module in MODULES.items():
-            serve(lab, "solo", module)
-            # the first run of a command in a node costs more
-            drive(lab, 1, RUNS[0], IN_FLIGHT, 1)
-            symbols, first = Symbols(lab), 0.0
-            for sessions in COUNTS:
-                each = cost(lab, plugin, symbols, sessions)
-                total = sum(each.values())
-                first = first or total
-                print(name, sessions, f"{total:.1f}", each, flush=True)
-                cells = (f"{each[part]:.1f}" for part in SHOWN)
-                rows.append([name, str(sessions), f"{total:.1f}", f"{total / first:.2f}", *cells])
-        return about(lab, "card"), rows
+        rows = read_costs(lab, "solo", plugin, COUNTS, RUNS, SHOWN)
+        return about(lab, "card"), head("", SHOWN) + rows
+
+
+def served_costs(kernel: str) -> tuple[str, Rows]:
+    """The table of instructions of the server alone."""
+    with plugged(node="server") as plugin, pair(kernel) as lab:
+        rows = read_costs(lab, "server", plugin, SERVED, SERVED_RUNS, AT_SERVER)
+        return about(lab, "rxe"), head(", at the server", AT_SERVER) + rows
 
 
 def caches(kernel: str) -> tuple[str, Rows]:
@@ -224,17 +252,18 @@ def fairness(kernel: str) -> tuple[str, Rows]:
 
 
 TABLES = {
-    "memory": memories, "reads": costs, "storms": storms, "fairness": fairness, "cache": caches,
+    "memory": memories, "reads": costs, "server": served_costs, "storms": storms,
+    "fairness": fairness, "cache": caches,
 }  # fmt: skip
 
 
 def main(kernel: str = KERNELS[0], part: str = "") -> None:
-    """Cost of up to 1,000 connections: memory, reads, storms, fairness, cache, or one part."""
+    """Cost of up to 1,000 connections; a part: memory, reads, server, storms, fairness, cache."""
     if part and part not in TABLES:
         raise SystemExit(f"{part}: one of {', '.join(TABLES)}")
     for name in [part] if part else TABLES:
-        head, rows = TABLES[name](kernel)
-        lines = [head, "", *markdown.table(rows)]
+        conditions, rows = TABLES[name](kernel)
+        lines = [conditions, "", *markdown.table(rows)]
         print(*lines, sep="\n")
         if kernel == KERNELS[0]:
             markdown.write(f"scale {name}", lines, PAGE)
