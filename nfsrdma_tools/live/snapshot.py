@@ -8,6 +8,7 @@ All values are plain, so that a snapshot converts to JSON and back (snapshot_jso
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -321,6 +322,10 @@ class Server:
     def answered(self) -> int:
         """Calls that nfsd received, and READs that module nfsrdma answered without it."""
         return self.calls + self.threadless.get("hits", 0)
+
+    def busiest(self, most: int) -> tuple[Client, ...]:
+        """At most that many rows of clients, those with the longest time first."""
+        return tuple(heapq.nlargest(most, self.clients, key=lambda row: row.ns))
 
     @property
     def read_in_all(self) -> int:

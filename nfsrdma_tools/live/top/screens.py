@@ -296,7 +296,9 @@ def _server(server: Server, seconds: float) -> list[Text]:
     head += _threadless(server, seconds)
     limit = text(server.limit)
     limit.no_wrap = head.no_wrap = False
-    clients = [_client(client, seconds) for client in server.clients]
+    clients = [_client(client, seconds) for client in server.busiest(_CLIENTS)]
+    if more := len(server.clients) - len(clients):
+        clients.append(text(f"  {more:,} more rows of clients, less busy"))
     return [
         head,
         *([limit] if server.limit else ()),
@@ -375,6 +377,8 @@ class Log(TextScreen):
 
 _NAME, _SPARK = 20, 7
 _EVENTS = 4
+_CLIENTS = 100
+"""Rows of clients and procedures, of which a busy server has thousands."""
 SORTS: dict[str, Callable[[Mount], tuple[float, str]]] = {
     "bytes": lambda m: (-(m.read + m.written), m.directory),
     "RPCs": lambda m: (-m.rpcs, m.directory),
@@ -464,10 +468,12 @@ class Overview(Screen[None]):
     def _clients(self, taken: Snapshot) -> None:
         table = self.query_one("#clients", DataTable)
         table.clear()
-        rows = taken.server.clients if taken.server else ()
+        rows = taken.server.busiest(_CLIENTS) if taken.server else ()
         table.display = bool(rows)
-        for client in sorted(rows, key=lambda row: -row.ns):
+        for client in rows:
             table.add_row(*_served(client, taken.seconds))
+        if taken.server and (more := len(taken.server.clients) - len(rows)):
+            table.add_row(text(f"{more:,} more", width=24), text("less busy", width=14))
 
 
 def _nothing(taken: Snapshot | None, wanted: str) -> str:

@@ -70,9 +70,9 @@ class Hub:
     def deliver(self, snapshot: Snapshot) -> None:
         """Keep a snapshot and send it to all listeners."""
         new, events = frame(snapshot), to_plain(snapshot.events)
-        frame_json = compact_json(new)
         with self._lock:
             self._history.add(snapshot.seconds, new)
+            frame_json = compact_json(self._history.thinned(new, _MOST_SENT))
             self._events.extend(events)
         if self._loop and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._send, frame_json, snapshot)
@@ -171,12 +171,16 @@ class History:
             self._busiest[kind].add({name: _activity(row) for name, row in rows})
         self._busiest["credits"].add({n: row["used"] for n, row in new["credits"].items()})
 
-    def _packed(self, whole: Frame) -> bytes:
+    def thinned(self, whole: Frame, most: int) -> Frame:
+        """The frame with that many of the busiest of each kind, and the sums of the others."""
         subjects = whole["subjects"]
         for kind in _KINDS:
-            subjects = self._busiest[kind].thinned(subjects, kind)
-        credits = self._busiest["credits"].thinned(whole["credits"], "")
-        kept = {**whole, "subjects": subjects, "credits": credits}
+            subjects = self._busiest[kind].thinned(subjects, kind, most)
+        credits = self._busiest["credits"].thinned(whole["credits"], "", most)
+        return {**whole, "subjects": subjects, "credits": credits}
+
+    def _packed(self, whole: Frame) -> bytes:
+        kept = self.thinned(whole, _MOST_SUBJECTS)
         return zlib.compress(compact_json(kept).encode(), _LEVEL)
 
 
@@ -184,6 +188,9 @@ _KINDS = ("mount:", "client:")
 _OTHERS = "(others)"
 """No directory, address or number of a connection has this name."""
 _MOST_SUBJECTS = 20
+"""Of a kind, in a frame that is kept."""
+_MOST_SENT = 100
+"""Of a kind in the newest frame, and rows of clients."""
 _LEVEL = 6
 _FADING = 0.99
 """What activity counts a frame later: ranks last, so that the lines of a mount have no gaps."""
@@ -210,12 +217,12 @@ class _Busiest:
             faded = dict(heapq.nlargest(_MOST_RANKED, faded.items(), key=lambda item: item[1]))
         self._activity = faded
 
-    def thinned(self, rows: Frame, kind: str) -> Frame:
+    def thinned(self, rows: Frame, kind: str, most: int) -> Frame:
         """``rows`` with the busiest of a kind, and the sums of the others of that kind."""
         names = [n for n in rows if n.startswith(kind) and n != kind + _OTHERS]
-        if len(names) <= _MOST_SUBJECTS:
+        if len(names) <= most:
             return rows
-        best = heapq.nlargest(_MOST_SUBJECTS, names, key=lambda n: self._activity.get(n, 0.0))
+        best = heapq.nlargest(most, names, key=lambda n: self._activity.get(n, 0.0))
         left = set(names).difference(best)
         thin = {name: row for name, row in rows.items() if name not in left}
         others: Frame = {}
@@ -415,9 +422,10 @@ def _mount_now(mount: Mount) -> dict[str, Any]:
 
 
 def _server_now(server: Server) -> dict[str, Any]:
-    return _set_fields(server, _SERVER) | {
-        "clients": [_set_fields(client, _CLIENT) for client in server.clients]
-    }
+    rows = server.busiest(_MOST_SENT)
+    left = {"clients_left": len(server.clients) - len(rows)}
+    clients = {"clients": [_set_fields(client, _CLIENT) for client in rows]}
+    return _set_fields(server, _SERVER) | clients | _without_nothing(left)
 
 
 def _set_fields(value: Any, names: tuple[str, ...]) -> dict[str, Any]:

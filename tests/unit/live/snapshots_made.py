@@ -101,6 +101,19 @@ SENDS = replace(
 """Replies to 40 Calls; the server requested the completion of 10 of them."""
 
 
+def a_thousand_clients() -> Snapshot:
+    """A server with clients of four procedures each; the last ones are the busiest."""
+    (row,) = served().clients
+    phases = dict.fromkeys(("queue", "fetch", "nfsd", "write_out", "send"), 1000)
+    rows = tuple(
+        replace(row, peer=f"10.9.{number // 250}.{number % 250}", procedure=op, phases=phases,
+                ns=row.ns + number)
+        for number in range(1000)
+        for op in ("READ", "WRITE", "GETATTR", "LOOKUP")
+    )  # fmt: skip
+    return snapshot(server=replace(served(), clients=rows))
+
+
 def held() -> PendingRpc:
     """A WRITE over RDMA that nfsd has had for a minute and a half."""
     return PendingRpc(0x0AA6501C, 100003, 3, 7, 86_900_000, "10.9.1.11", 0, "10.9.1.1", 20049)

@@ -68,6 +68,8 @@ function server(now, who, choose) {
     ["RDMA Write", (c) => bytes(now, (c.counts || {}).written), "number"],
     ["avg time", (c) => time((c.ns || 0) / 1000 / ((c.counts || {}).calls || 1)), "number"],
   ], nfsd.clients || [], { chosen: (c) => `client:${c.peer}` === who, choose: (c) => choose(`client:${c.peer}`) });
+  const left = nfsd.clients_left || 0;
+  get("clients-left").textContent = left ? `${short(left)} more rows of clients, less busy` : "";
 }
 
 // Calls that nfsd or the module answered

@@ -15,6 +15,7 @@ from lab.whole.test_container import HOST, IMAGE, PATHS
 from prometheus_client.parser import text_string_to_metric_families
 from unit.live.snapshots_made import (
     HOSTILE,
+    a_thousand_clients,
     changed,
     hostile,
     mount,
@@ -226,13 +227,7 @@ def of_clients(metrics: Metrics) -> set[str]:
 def test_series_of_a_thousand_clients_have_room() -> None:
     """Each has some for each procedure; the histograms of Call times are those of all clients."""
     (row,) = served().clients
-    phases = dict.fromkeys(("queue", "fetch", "nfsd", "write_out", "send"), 1000)
-    rows = tuple(
-        replace(row, peer=f"10.9.{number // 250}.{number % 250}", procedure=op, phases=phases)
-        for number in range(1000)
-        for op in ("READ", "WRITE", "GETATTR", "LOOKUP")
-    )
-    metrics = of(replace(snapshot(), server=replace(served(), clients=rows)))
+    metrics = of(a_thousand_clients())
     assert len(of_clients(metrics)) == 1000
     assert value(metrics, "nfsrdma_series_dropped_total") == 0
     assert 40_000 <= len(samples(metrics)) < 41_000

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from unit.live.snapshots_made import (
     HOSTILE,
+    a_thousand_clients,
     held,
     hostile,
     mount,
@@ -27,6 +28,7 @@ from unit.live.snapshots_made import (
 from nfsrdma_tools.live.snapshot import Event, Personality, Snapshot
 from nfsrdma_tools.live.top.app import SnapshotTaken, Top
 from nfsrdma_tools.live.top.figures import RecentRates, number, span, spark, text
+from nfsrdma_tools.live.top.screens import host_text
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -205,6 +207,15 @@ def test_of_a_mount_that_is_gone_nothing_is_kept() -> None:
     assert rates.of("0:45", "read") == [1e6]
     rates.add(snapshot(2, ()))
     assert rates.of("0:45", "read") == []
+
+
+def test_of_a_thousand_clients_the_busiest_are_shown() -> None:
+    text = str(host_text(a_thousand_clients()))
+    rows = [line for line in text.splitlines() if "10.9." in line]
+    assert len(rows) == 100
+    assert "10.9.3.249" in rows[0]
+    assert text.endswith("3,900 more rows of clients, less busy")
+    assert "10.9.3.249" in drawn([a_thousand_clients()], size=(120, 40))
 
 
 def test_small_things() -> None:

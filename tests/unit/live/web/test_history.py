@@ -9,7 +9,15 @@ import sys
 import zlib
 from dataclasses import replace
 
-from unit.live.snapshots_made import SENDS, mount, served, served_threadless, snapshot, xprt
+from unit.live.snapshots_made import (
+    SENDS,
+    a_thousand_clients,
+    mount,
+    served,
+    served_threadless,
+    snapshot,
+    xprt,
+)
 
 from nfsrdma_tools.live.snapshot import Credits
 from nfsrdma_tools.live.top.screens import host_text
@@ -177,3 +185,15 @@ def test_a_send_phase_is_a_mean_over_sends() -> None:
     assert "nfsd 1 us, send 3 us" in str(host_text(snapshot(server=SENDS)))
     subjects = frame(snapshot(server=SENDS))["subjects"]
     assert (subjects["client:10.0.0.1"]["sends"], subjects["server:"]["sends"]) == (10, 10)
+
+
+def test_a_frame_of_a_thousand_clients_has_the_busiest_and_the_sums_of_the_others() -> None:
+    whole, history = frame(a_thousand_clients()), History()
+    history.add(1, whole)
+    sent = history.thinned(whole, 100)["subjects"]
+    names = [name for name in sent if name.startswith("client:")]
+    assert len(names) == 101
+    assert sum(sent[name]["rpcs"] for name in names) == 4000 * 40
+    assert sent["server:"] == whole["subjects"]["server:"]
+    # the frame itself stays whole
+    assert len(whole["subjects"]) == 1002

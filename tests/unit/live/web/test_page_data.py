@@ -3,7 +3,16 @@
 
 import json
 
-from unit.live.snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
+from unit.live.snapshots_made import (
+    HOSTILE,
+    a_thousand_clients,
+    hostile,
+    mount,
+    op,
+    served,
+    snapshot,
+    xprt,
+)
 
 from nfsrdma_tools.live.web.broadcast import compact_json, page_data
 
@@ -30,6 +39,14 @@ def test_the_server_is_told_with_its_clients() -> None:
     server = page_data(snapshot(1, (), server=served()))["server"]
     assert server["threads"] == served().threads
     assert [each["peer"] for each in server["clients"]] == [each.peer for each in served().clients]
+
+
+def test_of_a_thousand_clients_the_busiest_are_told() -> None:
+    server = page_data(a_thousand_clients())["server"]
+    peers = {row["peer"] for row in server["clients"]}
+    assert len(server["clients"]) == 100
+    assert peers == {f"10.9.3.{number}" for number in range(225, 250)}
+    assert server["clients_left"] == 3900
 
 
 def test_compact_json_keeps_hostile_names() -> None:
