@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import reference
 
 from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.server_size import INLINE_RECV, MODULES, RECEIVES, Question, needs
@@ -41,16 +42,12 @@ def found(pattern: str, file: str) -> int:
 
 def test_numbers_of_the_module_are_those_of_its_source() -> None:
     ours = MODULES["nfsrdma"]
-    most = [
-        found(rf"NFR_NUMBER\({name}, \d+, \d+, (\d+),", "params.c")
-        for name in ("server_connections", "credits")
-    ]
-    assert [ours.most_connections, ours.most_credits] == most
-    assert (ours.idle_credits, ours.credits, ours.connections, INLINE_RECV) == (
-        found(r"NFR_SVC_FIRST_GRANT\s+(\d+)u", "server/server.h"),
-        *(found(rf"NFR_NUMBER\({name}, (\d+),", "params.c")
-          for name in ("credits", "server_connections", "inline_recv")),
-    )  # fmt: skip
+    numbers = reference.numbers()
+    connections, credits = numbers["server_connections"], numbers["credits"]
+    assert (ours.connections, ours.most_connections) == (connections.default, connections.high)
+    assert (ours.credits, ours.most_credits) == (credits.default, credits.high)
+    assert numbers["inline_recv"].default == INLINE_RECV
+    assert ours.idle_credits == found(r"NFR_SVC_FIRST_GRANT\s+(\d+)u", "server/server.h")
     text = (ROOT / "kmod/server/server.h").read_text()
     assert "return grant + dones + NFR_SVC_CALLBACKS + NFR_REPOST - 1;" in text
     callbacks = found(r"NFR_SVC_CALLBACKS\s+(\d+)", "server/server.h")
