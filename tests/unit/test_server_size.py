@@ -90,6 +90,10 @@ def test_rpcrdma_has_memory_for_all_credits_at_once() -> None:
         (Question(1025, threads=64, module="nfsrdma"), "server_connections to 1025"),
         (Question(65537, threads=4096, module="nfsrdma"), "65,536 connections at most"),
         (
+            Question(65537, threads=4096),
+            "a card with bnxt_re has 65,536 at most (bnxt_re.h of Linux)",
+        ),
+        (
             Question(400),
             "older kernels close connections beyond 380; for 400 they need 17 threads",
         ),
@@ -100,6 +104,17 @@ def test_rpcrdma_has_memory_for_all_credits_at_once() -> None:
 def test_a_limit_that_is_too_low_is_named(question: Question, warning: str) -> None:
     (text,) = needs(question).warnings
     assert warning in text
+
+
+def test_queue_pairs_of_a_card_are_those_of_the_page() -> None:
+    row = re.search(
+        r"^\| queue pairs of a card \|.* bnxt_re: ([\d,]+) at most", PAGE.read_text(), re.M
+    )
+    assert row
+    most = int(row[1].replace(",", ""))
+    threads = most // 16
+    assert needs(Question(most, threads=threads)).warnings == ()
+    assert f"{most:,}" in needs(Question(most + 1, threads=threads)).warnings[0]
 
 
 @pytest.mark.parametrize("size", [1023, 65537])
