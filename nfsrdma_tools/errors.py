@@ -22,15 +22,18 @@ class UserError(Exception):
     """An error that the user can act on, printed as one line without a traceback.
 
     ``message`` says what happened, with the found and the expected value; ``hint`` says what to do
-    next.  ``status`` is the exit status of the command: 1 failure, 2 usage.
+    next.  ``option`` is the advice that names an option of the command: another command that calls
+    the function, as certify calls sweep, leaves it out.  ``status`` is the exit status of the
+    command: 1 failure, 2 usage.
     """
 
     status = 1
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", option: str = "") -> None:
         self.message = message
         self.hint = hint
-        super().__init__(_with_hint(message, hint))
+        self.option = option
+        super().__init__(_with_hint(message, ", ".join(filter(None, (hint, option)))))
 
 
 def _with_hint(message: str, hint: str) -> str:
@@ -49,9 +52,11 @@ class UsageError(UserError):
 class MismatchError(UserError):
     """The value in effect is not the requested one."""
 
-    def __init__(self, subject: str, requested: object, in_effect: object, hint: str = "") -> None:
+    def __init__(
+        self, subject: str, requested: object, in_effect: object, hint: str = "", option: str = ""
+    ) -> None:
         self.what, self.requested, self.in_effect = subject, requested, in_effect
-        super().__init__(f"{subject}: requested {requested}, got {in_effect}", hint)
+        super().__init__(f"{subject}: requested {requested}, got {in_effect}", hint, option)
 
 
 class CommandError(UserError):

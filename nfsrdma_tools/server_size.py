@@ -17,6 +17,8 @@ _MESSAGE = 4 * _KIB
 _LEAST_MESSAGE, _MOST_MESSAGE = _KIB, 64 * _KIB
 # connections that older kernels keep for each thread of nfsd, and beyond (net/sunrpc/svc_xprt.c)
 _KEPT_EACH, _KEPT_MORE = 20, 60
+# most of a card with bnxt_re (BNXT_RE_MAX_QPC_COUNT in drivers/infiniband/hw/bnxt_re/bnxt_re.h)
+_QUEUE_PAIRS = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,11 @@ def _warnings(question: Question, module: Module, connections: int) -> Iterator[
         yield (
             f"module {question.module} accepts {module.connections:,} connections by default: set "
             f"its parameter server_connections to {connections} at least"
+        )
+    elif connections > _QUEUE_PAIRS:
+        yield (
+            f"{connections:,} connections need as many queue pairs: a card with bnxt_re has "
+            f"{_QUEUE_PAIRS:,} at most (bnxt_re.h of Linux), others max_qp of `ibv_devinfo -v`"
         )
     if question.message_bytes > INLINE_RECV or (
         question.message_bytes != _MESSAGE and not module.grows

@@ -367,7 +367,10 @@ class Journal:
             try:
                 action.undo()
             except (UserError, OSError, ValueError) as error:
-                failures.append(f"cannot undo a change ({action}): {_reason(error)}")
+                reason = _reason(error)
+                # the message of a program that failed begins with its command
+                change = "" if reason.startswith(f"{action} ") else f" ({action})"
+                failures.append(f"cannot undo a change{change}: {reason}")
             # the last one: an equal action before it belongs to another change
             self.actions.pop()
             self._save()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from distribution_tables import table as _table
 
+from nfsrdma_tools.module_source import card_profiles
+
 FOLDER = Path(__file__).parents[1] / "kmod" / "card"
 NONE = 2**32 - 1
 """CARD_NO_LKEY."""
@@ -46,9 +48,11 @@ ROWS = {
 """Members of the table by the names of the rows."""
 _CONSTANTS = {"true": 1, "false": 0, "SZ_1G": 2**30, "SZ_2G": 2**31}
 _CONSTANTS |= {"U32_MAX": 2**32 - 1, "U64_MAX": 2**64 - 1}
-# a profile in the array, and a member of one
+# a profile in the array, what the profiles of a family share, and a member of either
 _PROFILE = re.compile(r"^\t\{\n(.*?)^\t\},$", re.MULTILINE | re.DOTALL)
-_MEMBER = re.compile(r"^\t\t\.(\w+) = (.+),$", re.MULTILINE)
+_FAMILY = re.compile(r"^#define (CARD_\w+)\s+\\\n(.*?[^\\])$", re.MULTILINE | re.DOTALL)
+_IN_FAMILY = re.compile(r"^\t\t(CARD_\w+),$", re.MULTILINE)
+_MEMBER = re.compile(r"^\t+\.(\w+) = ([^,\n]+)(?:,\s*\\?)?$", re.MULTILINE)
 _DEFINE = re.compile(r"^#define (CARD_\w+)\s+(.+)$", re.MULTILINE)
 _FIELD = re.compile(r"^\t(?:u32|bool|int) (\w+);$", re.MULTILINE)
 
@@ -61,12 +65,22 @@ def read() -> dict[str, dict[str, int]]:
         if re.fullmatch(r"\w+|\(1U? << \d+\)", text):
             constants[name] = _value(text, constants)
     absent = dict.fromkeys(members(), 0)
+    return {
+        name: absent | {member: _value(text, constants) for member, text in (shared | own).items()}
+        for name, (shared, own) in stated().items()
+    }
+
+
+def stated() -> dict[str, tuple[dict[str, str], dict[str, str]]]:
+    """The members that each profile shares with its family, and its own, as the source has them."""
+    text = (FOLDER / "profile.c").read_text()
+    families = {name: dict(_MEMBER.findall(body)) for name, body in _FAMILY.findall(text)}
     profiles = {}
-    for body in _PROFILE.findall((FOLDER / "profile.c").read_text()):
-        texts = dict(_MEMBER.findall(body))
-        name = texts.pop("name").strip('"')
-        given = {member: _value(text, constants) for member, text in texts.items()}
-        profiles[name] = {**absent, **given}
+    for name, body in zip(card_profiles(), _PROFILE.findall(text), strict=True):
+        own = dict(_MEMBER.findall(body))
+        del own["name"]
+        family = _IN_FAMILY.search(body)
+        profiles[name] = (families[family[1]] if family else {}, own)
     return profiles
 
 

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import card_profiles
 import typer.main
@@ -127,12 +127,9 @@ def parameters() -> str:
     names = " ".join(PERSONALITIES)
     listed = r'"\s*NFR_PERSONALITY_LIST\(NFR_PERSONALITY_WORD\)'
     source = re.sub(listed, f' {names}"', re.sub(f'{listed} "', f" {names}", source))
-    numbers = re.findall(
-        r'^NFR_NUMBER\((\w+), (\d+), (\d+), (\d+), (\d+),\s*"([^"]*)"\);', source, re.M
-    )
     rows = [
-        (f"`{name}`", "number", default, _bounds(default, low, high, step), text)
-        for name, default, low, high, step, text in numbers
+        (f"`{name}`", "number", f"{number.default}", _bounds(number), number.text)
+        for name, number in numbers().items()
     ]
     rows += [
         (f"`{name}`", _kind(source, name), _text_default(text), "", text)
@@ -159,9 +156,30 @@ def parameters() -> str:
     )
 
 
-def _bounds(default: str, low: str, high: str, step: str) -> str:
-    zero = "0, or " if default == "0" else ""
-    return f"{zero}{low} to {high}" + (f" in steps of {step}" if step != "1" else "")
+class Number(NamedTuple):
+    """A numeric parameter of nfsrdma.ko."""
+
+    default: int
+    low: int
+    high: int
+    step: int
+    text: str
+
+
+def numbers() -> dict[str, Number]:
+    """The numeric parameters of nfsrdma.ko by their names."""
+    source = (ROOT / "kmod" / "params.c").read_text()
+    pattern = r'^NFR_NUMBER\((\w+), (\d+), (\d+), (\d+), (\d+),\s*"([^"]*)"\);'
+    return {
+        name: Number(int(default), int(low), int(high), int(step), text)
+        for name, default, low, high, step, text in re.findall(pattern, source, re.M)
+    }
+
+
+def _bounds(number: Number) -> str:
+    zero = "" if number.default else "0, or "
+    step = f" in steps of {number.step}" if number.step > 1 else ""
+    return f"{zero}{number.low} to {number.high}{step}"
 
 
 def _kind(source: str, name: str) -> str:

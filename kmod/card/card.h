@@ -307,7 +307,7 @@ struct card {
 	atomic_t cut_chains;
 	bool strict_keys;
 	bool cached_state;
-	u32 refuse;
+	atomic_t refuse;
 	atomic_t asked;
 	struct card_wire wire;
 	struct card_counts __percpu *counts;

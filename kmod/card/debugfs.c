@@ -2,13 +2,76 @@
 /*
  * Parameters and fault injection of a card, one file each, in
  * /sys/kernel/debug/nfsrdma_card/<card>. Times are in nanoseconds. A new value
- * applies to requests that are posted later.
+ * applies to requests that are posted later. A value without a meaning fails with -EINVAL.
  */
 #include <linux/debugfs.h>
+#include <linux/kstrtox.h>
 
 #include "queues.h"
 
+/* Maximum rate, in bits per second, and maximum of each time, an hour */
+#define CARD_MAX_RATE	(10000ULL * 1000 * 1000 * 1000)
+#define CARD_MAX_TIME	(3600ULL * NSEC_PER_SEC)
+
 static struct dentry *card_debugfs_root;
+
+static int card_u64_get(void *data, u64 *value)
+{
+	*value = READ_ONCE(*(const u64 *)data);
+	return 0;
+}
+
+static int card_rate_set(void *data, u64 value)
+{
+	if (value > CARD_MAX_RATE)
+		return -EINVAL;
+	WRITE_ONCE(*(u64 *)data, value);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_rate_fops, card_u64_get, card_rate_set, "%llu\n");
+
+static int card_time_set(void *data, u64 value)
+{
+	if (value > CARD_MAX_TIME)
+		return -EINVAL;
+	WRITE_ONCE(*(u64 *)data, value);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_time_fops, card_u64_get, card_time_set, "%llu\n");
+
+/* A number of events; debugfs_create_atomic_t() takes negative numbers and cuts large ones */
+static int card_number_get(void *data, u64 *value)
+{
+	*value = atomic_read((const atomic_t *)data);
+	return 0;
+}
+
+static int card_number_set(void *data, u64 value)
+{
+	if (value > INT_MAX)
+		return -EINVAL;
+	atomic_set((atomic_t *)data, value);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_number_fops, card_number_get, card_number_set, "%llu\n");
+
+/* debugfs_write_file_bool() ignores text that is no boolean, and reports success */
+static ssize_t card_bool_write(struct file *file, const char __user *text, size_t count,
+			       loff_t *at)
+{
+	bool value;
+	int rc = kstrtobool_from_user(text, count, &value);
+
+	return rc ? rc : debugfs_write_file_bool(file, text, count, at);
+}
+
+static const struct file_operations card_bool_fops = {
+	.owner = THIS_MODULE,
+	.open = simple_open,
+	.read = debugfs_read_file_bool,
+	.write = card_bool_write,
+	.llseek = default_llseek,
+};
 
 static int card_cache_get(void *data, u64 *value)
 {
@@ -73,7 +136,9 @@ static int card_link_down_set(void *data, u64 value)
 {
 	struct card *card = data;
 
-	WRITE_ONCE(card->link_down, !!value);
+	if (value > 1)
+		return -EINVAL;
+	WRITE_ONCE(card->link_down, value);
 	card_link_changed(card);
 	return 0;
 }
@@ -140,7 +205,9 @@ static int card_dim_set(void *data, u64 value)
 {
 	struct card *card = data;
 
-	card->ib.use_cq_dim = !!value;
+	if (value > 1)
+		return -EINVAL;
+	card->ib.use_cq_dim = value;
 	return 0;
 }
 DEFINE_DEBUGFS_ATTRIBUTE(card_dim_fops, card_dim_get, card_dim_set, "%llu\n");
@@ -176,30 +243,32 @@ void card_debugfs_add(struct card *card)
 	struct dentry *dir = debugfs_create_dir(dev_name(&card->ib.dev), card_debugfs_root);
 
 	card->debugfs = dir;
-	debugfs_create_u64("rate", 0600, dir, &wire->rate);
-	debugfs_create_u64("latency", 0600, dir, &wire->latency);
-	debugfs_create_u64("message", 0600, dir, &wire->message);
+	debugfs_create_file_unsafe("rate", 0600, dir, &wire->rate, &card_rate_fops);
+	debugfs_create_file_unsafe("latency", 0600, dir, &wire->latency, &card_time_fops);
+	debugfs_create_file_unsafe("message", 0600, dir, &wire->message, &card_time_fops);
 	debugfs_create_file_unsafe("units", 0600, dir, card, &card_units_fops);
 	debugfs_create_file_unsafe("cache_entries", 0600, dir, card, &card_cache_fops);
-	debugfs_create_u64("cache_miss", 0600, dir, &wire->pages.miss);
+	debugfs_create_file_unsafe("cache_miss", 0600, dir, &wire->pages.miss, &card_time_fops);
 	debugfs_create_file_unsafe("qp_cache_entries", 0600, dir, card, &card_qp_cache_fops);
-	debugfs_create_u64("qp_cache_miss", 0600, dir, &wire->qps.miss);
+	debugfs_create_file_unsafe("qp_cache_miss", 0600, dir, &wire->qps.miss, &card_time_fops);
 	debugfs_create_file("dma", 0400, dir, card, &card_dma_fops);
 	debugfs_create_file("profile", 0400, dir, card, &card_profile_fops);
-	debugfs_create_bool("recoverable", 0600, dir, &card->recoverable);
+	debugfs_create_file_unsafe("recoverable", 0600, dir, &card->recoverable, &card_bool_fops);
 	debugfs_create_file_unsafe("moderation", 0600, dir, card, &card_dim_fops);
 
-	debugfs_create_u64("completion_delay", 0600, dir, &wire->completion_delay);
-	debugfs_create_atomic_t("lose", 0600, dir, &card->lose);
-	debugfs_create_u32("refuse", 0600, dir, &card->refuse);
-	debugfs_create_atomic_t("stuck", 0600, dir, &card->stuck);
-	debugfs_create_atomic_t("keep_qps", 0600, dir, &card->keep_qps);
-	debugfs_create_atomic_t("keep_regions", 0600, dir, &card->keep_regions);
-	debugfs_create_atomic_t("keep_keys", 0600, dir, &card->keep_keys);
-	debugfs_create_atomic_t("corrupt", 0600, dir, &card->corrupt);
-	debugfs_create_atomic_t("cut_chains", 0600, dir, &card->cut_chains);
-	debugfs_create_bool("strict_keys", 0600, dir, &card->strict_keys);
-	debugfs_create_bool("cached_state", 0600, dir, &card->cached_state);
+	debugfs_create_file_unsafe("completion_delay", 0600, dir, &wire->completion_delay,
+				   &card_time_fops);
+	debugfs_create_file_unsafe("lose", 0600, dir, &card->lose, &card_number_fops);
+	debugfs_create_file_unsafe("refuse", 0600, dir, &card->refuse, &card_number_fops);
+	debugfs_create_file_unsafe("stuck", 0600, dir, &card->stuck, &card_number_fops);
+	debugfs_create_file_unsafe("keep_qps", 0600, dir, &card->keep_qps, &card_number_fops);
+	debugfs_create_file_unsafe("keep_regions", 0600, dir, &card->keep_regions,
+				   &card_number_fops);
+	debugfs_create_file_unsafe("keep_keys", 0600, dir, &card->keep_keys, &card_number_fops);
+	debugfs_create_file_unsafe("corrupt", 0600, dir, &card->corrupt, &card_number_fops);
+	debugfs_create_file_unsafe("cut_chains", 0600, dir, &card->cut_chains, &card_number_fops);
+	debugfs_create_file_unsafe("strict_keys", 0600, dir, &card->strict_keys, &card_bool_fops);
+	debugfs_create_file_unsafe("cached_state", 0600, dir, &card->cached_state, &card_bool_fops);
 	debugfs_create_file_unsafe("link_down", 0600, dir, card, &card_link_down_fops);
 	debugfs_create_file_unsafe("dead", 0600, dir, card, &card_dead_fops);
 	debugfs_create_file_unsafe("break", 0200, dir, card, &card_break_fops);

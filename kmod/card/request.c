@@ -233,7 +233,7 @@ static enum card_step card_write(struct card_qp *qp, struct card_send *send, str
 /* Decide whether the fault injection refuses a Read of a peer */
 static bool card_refuses(struct card *card, const struct card_send *send)
 {
-	u32 refuse = READ_ONCE(card->refuse);
+	int refuse = atomic_read(&card->refuse);
 
 	if (!refuse || send->moved || send->paid || atomic_inc_return(&card->asked) < refuse)
 		return false;

@@ -60,7 +60,7 @@ int nfr_svc_pool_init(struct nfr_svc *svc, struct nfr_pool *pool)
 	pool->number = svc->conn->id_number;
 	pool->device_ends = &svc->conn->device_ends;
 	nfr_mem_pool_fit(pool, device, svc->conn->wanted.mr_depth);
-	if (pool->depth < NFR_MIN_DEPTH)
+	if (pool->depth < nfr_mem_device_least(device))
 		return -EOPNOTSUPP;
 	svc->pool = pool;
 	return 0;

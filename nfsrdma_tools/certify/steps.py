@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -74,8 +73,6 @@ _SETTLES_S, _PAUSE_S = 5.0, 0.2
 _NO_PLACE = frozenset((1, 13, 28, 30, 122))
 """EPERM, EACCES, ENOSPC, EROFS, EDQUOT: the export does not let this host write."""
 _SHOWN = 3
-# a part of a hint: ", or give --file-size" of sweep, "; or sweep with --no-probes"
-_OTHER_OPTION = re.compile(r"(^|[,;] *)[^,;]*--(?!vers\b)[a-z][^,;]*")
 _NOTE = "certify"
 
 _Outcome = tuple[str, str, Mapping[str, float]]
@@ -513,10 +510,10 @@ def _counter(stats: MountStats, name: str) -> int:
 
 
 def _described(error: UserError | OSError) -> str:
-    """The error with its hint, without advice that names an option that certify lacks."""
+    """The error with its hint, without the advice about options, which are those of sweep."""
     if not isinstance(error, UserError):
         return str(error)
-    return str(UserError(error.message, _OTHER_OPTION.sub("", error.hint)))
+    return str(UserError(error.message, error.hint))
 
 
 def _is_ours(name: StepName) -> bool:

@@ -119,11 +119,11 @@ def check_transport_module(transport: str) -> None:
     wanted = TRANSPORT_MODULES.get(transport, "")
     module = owner() or would_load() if wanted else ""
     if (wanted == OURS) != (module == OURS):
-        hint = "nfsrdma module load"
+        hint, option = "nfsrdma module load", ""
         if module == OURS:
-            way = "nfsrdma module unload" if owner() else f"modprobe {KERNELS_ALIAS}"
-            hint = f"{way}, or mount with --transport nfsrdma"
-        raise MismatchError(f"the transport module for {transport}", wanted, module, hint)
+            hint = "nfsrdma module unload" if owner() else f"modprobe {KERNELS_ALIAS}"
+            option = "or mount with --transport nfsrdma"
+        raise MismatchError(f"the transport module for {transport}", wanted, module, hint, option)
 
 
 def would_load() -> str:

@@ -103,7 +103,8 @@ def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
         left = _clean_up(bench, store, keep)
         if isinstance(error, StoreError):
             raise
-        raise UserError("; ".join(filter(None, (error.message, left))), error.hint) from error
+        message = "; ".join(filter(None, (error.message, left)))
+        raise UserError(message, error.hint, error.option) from error
     except BaseException:
         _clean_up(bench, store, keep)
         raise
@@ -181,7 +182,7 @@ def _most(bench: Bench) -> int:
     half = free.f_bavail * free.f_frsize // 2 // _SAMPLE * _SAMPLE
     if not half:
         message = f"the export has less than {format_size(2 * _SAMPLE)} of free space"
-        raise UserError(message, "free space there, or give --file-size")
+        raise UserError(message, "free space there", "or give --file-size")
     return min(half, _REREAD) if all(map(bench.plan.reads_again, bench.plan.cells())) else half
 
 
@@ -363,4 +364,4 @@ def _stop_if_hopeless(streak: list[Trial]) -> None:
     reasons = {re.sub(r"\d+|tcp|(nfs)?rdma", "#", trial.reason) for trial in last}
     if len({trial.cell for trial in last}) == _STOP_AFTER and len(reasons) == 1:
         message = f"stopped: {_STOP_AFTER} trials in a row failed: {last[-1].reason}"
-        raise UserError(message, "fix the cause, then continue with --resume")
+        raise UserError(message, "fix the cause", "then continue with --resume")

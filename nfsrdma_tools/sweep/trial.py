@@ -178,8 +178,8 @@ class TrialProbes:
         try:
             return self._open.enter_context(attached(NAMES, sums_only=True))
         except UserError as error:
-            hint = "; or ".join(filter(None, (error.hint, "sweep with --no-probes")))
-            raise UserError(error.message, hint) from error
+            option = f"{'or ' if error.hint else ''}sweep with --no-probes"
+            raise UserError(error.message, error.hint, option) from error
 
 
 def _why_not(wanted: bool) -> str:

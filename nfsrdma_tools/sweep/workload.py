@@ -67,9 +67,9 @@ SLOWEST = 500_000
 class JobError(UserError):
     """A job failed; ``number`` is the errno, 0 when there is none."""
 
-    def __init__(self, message: str, number: int = 0, hint: str = "") -> None:
+    def __init__(self, message: str, number: int = 0, hint: str = "", option: str = "") -> None:
         self.number = number
-        super().__init__(message, hint)
+        super().__init__(message, hint, option)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Job:
         """Bytes per second; JobError when the job was too short for the program's clock."""
         if not self.duration_ns:
             message = f"{self.bytes} bytes took less than 1 ms, fio's unit"
-            raise JobError(message, hint="use a larger --file-size")
+            raise JobError(message, option="use a larger --file-size")
         return self.bytes * 1e9 / self.duration_ns
 
 
@@ -224,7 +224,7 @@ def require_engine(plan: Plan, machine: Machine = LIVE) -> None:
     engines = map(plan.engine, plan.cells())
     if "io_uring" in engines and readable(setting).strip() == "2":
         message = "a depth above 1 needs io_uring, and kernel.io_uring_disabled is 2"
-        raise UserError(message, "set it to 0 with sysctl, or sweep with --depth 1")
+        raise UserError(message, "set it to 0 with sysctl", "or sweep with --depth 1")
 
 
 def write(directory: Path, plan: Plan, cell: Cell) -> Job:
@@ -344,7 +344,8 @@ def _explained(error: JobError, plan: Plan) -> JobError:
         message = (
             f"no space on the server for {name}, {format_size(plan.file_size)}: {error.message}"
         )
-        return JobError(message, error.number, "free space there, or use a smaller --file-size")
+        option = "or use a smaller --file-size"
+        return JobError(message, error.number, "free space there", option)
     if error.number in (errno.ELOOP, errno.EEXIST, errno.EINVAL):
         hint = "another program made it: remove it on the server"
         return JobError(f"{name}: {error.message}", error.number, hint)
@@ -354,7 +355,7 @@ def _explained(error: JobError, plan: Plan) -> JobError:
             "exported directory, or export it with rw,no_root_squash"
         )
         return JobError(f"{name}: {error.message}", error.number, hint)
-    return JobError(f"{name}: {error.message}", error.number, error.hint)
+    return JobError(f"{name}: {error.message}", error.number, error.hint, error.option)
 
 
 _COMMON = (

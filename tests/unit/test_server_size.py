@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import reference
 
 from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.server_size import INLINE_RECV, MODULES, RECEIVES, Question, needs
@@ -41,16 +42,12 @@ def found(pattern: str, file: str) -> int:
 
 def test_numbers_of_the_module_are_those_of_its_source() -> None:
     ours = MODULES["nfsrdma"]
-    most = [
-        found(rf"NFR_NUMBER\({name}, \d+, \d+, (\d+),", "params.c")
-        for name in ("server_connections", "credits")
-    ]
-    assert [ours.most_connections, ours.most_credits] == most
-    assert (ours.idle_credits, ours.credits, ours.connections, INLINE_RECV) == (
-        found(r"NFR_SVC_FIRST_GRANT\s+(\d+)u", "server/server.h"),
-        *(found(rf"NFR_NUMBER\({name}, (\d+),", "params.c")
-          for name in ("credits", "server_connections", "inline_recv")),
-    )  # fmt: skip
+    numbers = reference.numbers()
+    connections, credits = numbers["server_connections"], numbers["credits"]
+    assert (ours.connections, ours.most_connections) == (connections.default, connections.high)
+    assert (ours.credits, ours.most_credits) == (credits.default, credits.high)
+    assert numbers["inline_recv"].default == INLINE_RECV
+    assert ours.idle_credits == found(r"NFR_SVC_FIRST_GRANT\s+(\d+)u", "server/server.h")
     text = (ROOT / "kmod/server/server.h").read_text()
     assert "return grant + dones + NFR_SVC_CALLBACKS + NFR_REPOST - 1;" in text
     callbacks = found(r"NFR_SVC_CALLBACKS\s+(\d+)", "server/server.h")
@@ -93,6 +90,10 @@ def test_rpcrdma_has_memory_for_all_credits_at_once() -> None:
         (Question(1025, threads=64, module="nfsrdma"), "server_connections to 1025"),
         (Question(65537, threads=4096, module="nfsrdma"), "65,536 connections at most"),
         (
+            Question(65537, threads=4096),
+            "a card with bnxt_re has 65,536 at most (bnxt_re.h of Linux)",
+        ),
+        (
             Question(400),
             "older kernels close connections beyond 380; for 400 they need 17 threads",
         ),
@@ -103,6 +104,17 @@ def test_rpcrdma_has_memory_for_all_credits_at_once() -> None:
 def test_a_limit_that_is_too_low_is_named(question: Question, warning: str) -> None:
     (text,) = needs(question).warnings
     assert warning in text
+
+
+def test_queue_pairs_of_a_card_are_those_of_the_page() -> None:
+    row = re.search(
+        r"^\| queue pairs of a card \|.* bnxt_re: ([\d,]+) at most", PAGE.read_text(), re.M
+    )
+    assert row
+    most = int(row[1].replace(",", ""))
+    threads = most // 16
+    assert needs(Question(most, threads=threads)).warnings == ()
+    assert f"{most:,}" in needs(Question(most + 1, threads=threads)).warnings[0]
 
 
 @pytest.mark.parametrize("size", [1023, 65537])

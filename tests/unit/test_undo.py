@@ -177,10 +177,11 @@ def test_a_user_without_write_permission_gets_an_error(
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (Run(("ls", "/no such")), "(ls '/no such')"),
-        (Write("/no such/file", "3\n"), "(write 3 to /no such/file): No such file or directory"),
-        (Write("/no such/file", "a\nb\n"), "(write its old content to /no such/file)"),
-        (Remove("/proc/1"), "(remove /proc/1)"),
+        (Run(("ls", "/no such")), ": ls '/no such' exited with status 2: "),
+        (Run(("no-such-program", "5")), " (no-such-program 5): no-such-program is not installed"),
+        (Write("/no such/file", "3\n"), " (write 3 to /no such/file): No such file or directory"),
+        (Write("/no such/file", "a\nb\n"), " (write its old content to /no such/file)"),
+        (Remove("/proc/1"), " (remove /proc/1)"),
     ],
 )
 def test_a_failure_names_the_change_as_a_user_would_make_it(
@@ -188,7 +189,8 @@ def test_a_failure_names_the_change_as_a_user_would_make_it(
 ) -> None:
     with pytest.raises(UserError) as failed, journal() as book:
         book.add(action)
-    assert f"cannot undo a change {message}" in str(failed.value)
+    assert f"cannot undo a change{message}" in str(failed.value)
+    assert str(failed.value).count(str(action)) == 1
     assert type(action).__name__ not in str(failed.value)
 
 

@@ -368,7 +368,8 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
     if result.returncode == 124:
         return MountError(
             f"{request.target.host} did not answer within {timeout:g} s, so the mount was aborted",
-            "check that the server runs and is reachable, or raise --timeout",
+            "check that the server runs and is reachable",
+            "or raise --timeout",
         )
     if request.family == "rdma" and not _has_rdma():
         return _error(request, *_RDMA_MISSING)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The modelled card executes and refuses requests as a card does, and survives removal."""
 
+import errno
 import json
 import mmap
 import os
@@ -336,6 +337,31 @@ def test_lab_link_sets_rate_and_latency_of_the_cards(cards: Lab) -> None:
         for card in ("card0", "card1"):
             output = cards.run("client", "sh", "-c", script, "sh", card).stdout
             assert [int(word) for word in output.split()] == wanted
+
+
+@on("client")
+def changed(name: str, text: str) -> tuple[int, bool]:
+    """Write a text to a file of the first card; the errno, and whether its content changed."""
+    file, error = Path("/sys/kernel/debug/nfsrdma_card/card0", name), 0
+    before = file.read_text()
+    try:
+        file.write_text(text)
+    except OSError as refused:
+        error = refused.errno or 0
+    return error, file.read_text() != before
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("lose", "-1"), ("lose", str(1 << 31)), ("refuse", str(1 << 32))),
+        *(("recoverable", "maybe"), ("strict_keys", "9"), ("link_down", "9"), ("moderation", "7")),
+        *((name, str(value)) for name in ("latency", "rate") for value in (2**63 - 1, 2**64 - 1)),
+    ],
+)
+def test_a_file_refuses_what_it_cannot_mean(cards: Lab, name: str, text: str) -> None:
+    assert changed(cards, name, text) == (errno.EINVAL, False)
 
 
 @on("client", timeout=1800)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import typer
-from unit.sweep.trials_made import with_columns
+from unit.sweep.trials_made import trial_of, with_columns
 
 from nfsrdma_tools.certify import result, steps
 from nfsrdma_tools.certify.result import (
@@ -42,7 +42,7 @@ from nfsrdma_tools.doctor.bundle import Bundle
 from nfsrdma_tools.doctor.finding import Finding
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 from nfsrdma_tools.host.machine import Machine, Recording
-from nfsrdma_tools.host.nfs import mountstats
+from nfsrdma_tools.host.nfs import mounting, mountstats
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfs.mountstats import ByteCounts, MountStats, Operation, Xprt
@@ -50,8 +50,8 @@ from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.ports import Device, Link
 from nfsrdma_tools.probes import session
+from nfsrdma_tools.sweep import runner, workload
 from nfsrdma_tools.sweep import trial as trials
-from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.runner import Options
 from nfsrdma_tools.sweep.store import DiskFullError, Store, Trial
 from nfsrdma_tools.sweep.trial import Bench
@@ -349,7 +349,7 @@ class Probes:
 
     def attach(self) -> None:
         if self.fault:
-            raise UserError(self.fault, "install bcc; or sweep with --no-probes")
+            raise UserError(self.fault, "install bcc", "or sweep with --no-probes")
 
     def begin(self) -> dict[str, Any]:
         return {}
@@ -380,31 +380,49 @@ def test_counts_need_probes_that_count(
     assert "--" not in result.found
 
 
+def too_short() -> None:
+    assert workload.Job(1, 0, 0, 0).throughput
+
+
+def no_answer() -> None:
+    request = MountRequest(Target.parse("server:/export"), Path("/mnt"))
+    raise mounting._explain(request, Output(("mount.nfs",), "", "", 124), 5)
+
+
+def hopeless() -> None:
+    cells = plan_for("127.0.0.1:/export", None).cells()
+    runner._stop_if_hopeless([trial_of("", cell, reason="lost") for cell in cells])
+
+
 @pytest.mark.parametrize(
-    ("hint", "shown"),
+    ("fail", "shown"),
     [
-        ("free space there, or give --file-size", "free space there"),
-        ("fix the cause, then continue with --resume", "fix the cause"),
-        ("set it to 0 with sysctl, or sweep with --depth 1", "set it to 0 with sysctl"),
-        ("use a larger --file-size", ""),
-        ("nfsrdma module unload, or mount with --transport nfsrdma", "nfsrdma module unload"),
-        ("install bcc; or sweep with --no-probes", "install bcc"),
-        ("check that nfsd runs, or try another --vers", ""),
+        (too_short, ""),
+        (no_answer, " (check that the server runs and is reachable)"),
+        (hopeless, " (fix the cause)"),
     ],
 )
-def test_advice_names_options_of_certify_only(
-    store: Store, host: Host, hint: str, shown: str
+def test_advice_leaves_out_options_of_other_commands(
+    store: Store, host: Host, fail: Callable[[], None], shown: str
 ) -> None:
-    """--vers is an option of certify, too."""
+    with pytest.raises(UserError) as caught:
+        fail()
+    assert caught.value.option in str(caught.value)
+    assert "--" in caught.value.option
 
-    def refuse(request: MountRequest) -> None:
-        if request.transport == "rdma":
-            raise UserError("no mount", hint)
+    host.refuse = lambda _: fail()
+    found = certified(store, host)["mount", "rdma"].found
+    assert found == f"{caught.value.message}{shown}"
+
+
+def test_advice_keeps_options_of_programs(store: Store, host: Host) -> None:
+    hint = "install bcc, and a venv with --system-site-packages; or try another --vers"
+
+    def refuse(_: MountRequest) -> None:
+        raise UserError("no mount", hint)
 
     host.refuse = refuse
-    found = certified(store, host)["mount", "rdma"].found
-    shown = shown or (hint if "--vers" in hint else "")
-    assert found == (f"no mount ({shown})" if shown else "no mount")
+    assert certified(store, host)["mount", "rdma"].found == f"no mount ({hint})"
 
 
 def test_a_program_that_is_not_installed_is_no_failure(store: Store, host: Host) -> None:

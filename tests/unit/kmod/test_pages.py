@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import reference
 from wire.native import COMPILER
 
 from nfsrdma_tools.command import run
@@ -337,23 +338,19 @@ def test_padded_data_fits_into_the_pages_of_the_receiver(
             assert not most or HEAD + server.pages(most) <= sges
 
 
-def default(parameter: str) -> int:
-    """The default of a number among the module's parameters."""
-    return int(found((KMOD / "params.c").read_text(), rf"NFR_NUMBER\({parameter}, \d+").split()[-1])
-
-
 @pytest.mark.parametrize(("shift", "mib"), list(zip(SHIFTS, (4, 6, 24), strict=True)))
 def test_padded_receives_of_a_connection_need_that_much_server_memory(
     of: Callable[[int], Module], shift: int, mib: int
 ) -> None:
     """A receive has a page in front, and its data at least one: with large pages they are large."""
     module = of(shift)
-    receives = [default(name) for name in ("padded_max", "inline_recv", "credits")]
+    numbers = reference.numbers()
+    receives = [numbers[name].default for name in ("padded_max", "inline_recv", "credits")]
     assert module.call("padded_charge", *receives, (mib - 1) * MIB) == 0
     pages = module.call("padded_charge", *receives, mib * MIB)
     assert (mib - 1) * MIB < pages * module.page <= mib * MIB
     # the page of contributors names the size of pages with which the default does not suffice
-    if mib > default("server_memory"):
+    if mib > numbers["server_memory"].default:
         text = (KMOD.parent / "docs" / "dev" / "module-internals.md").read_text()
         named = re.findall(r"pages of (\d+) KiB, one .*? `server_memory` of (\d+)\.", text)
         assert named == [(str(module.page >> 10), str(mib))]

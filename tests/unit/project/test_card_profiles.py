@@ -2,11 +2,11 @@
 """The profiles of the modelled card: their source, their table and the help texts agree."""
 
 import inspect
+import re
 
 import card_profiles
 import pytest
 
-from nfsrdma_tools import module_source
 from nfsrdma_tools.cli import lab, link
 
 
@@ -21,8 +21,15 @@ def test_each_profile_has_only_members_of_the_structure() -> None:
     assert all(each["max_wr"] and each["send_sge"] for each in profiles.values())
 
 
-def test_the_program_and_the_table_read_the_same_names() -> None:
-    assert module_source.card_profiles() == tuple(card_profiles.read())
+def test_profiles_of_a_family_share_each_equal_member() -> None:
+    families: dict[str, list[dict[str, str]]] = {}
+    for name, (shared, own) in card_profiles.stated().items():
+        assert not {*shared} & {*own}, name
+        families.setdefault(re.split(r"[\d-]", name)[0], []).append(own)
+    del families["model"]
+    assert [len(profiles) for profiles in families.values()] == [2, 2, 2]
+    for one, other in families.values():
+        assert not {*one.items()} & {*other.items()}
 
 
 @pytest.mark.parametrize("command", [link.add, lab.up])

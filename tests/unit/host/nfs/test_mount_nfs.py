@@ -2,6 +2,7 @@
 """A script of mount.nfs' name stands in for it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,11 +57,12 @@ def test_a_refusal_nobody_knows_is_handed_on(stand_in: Path) -> None:
 
 
 def test_a_missing_mount_nfs_is_named_with_its_package(
-    stand_in: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # setpriv does that; this host may have mount.nfs elsewhere
-    stand_in.write_text("#!/bin/sh\necho 'setpriv: failed to execute mount.nfs' >&2\nexit 127\n")
-    monkeypatch.setattr(command, "is_installed", lambda _: False)
+    """The PATH has setpriv and nothing else; that of ``run`` has /usr/sbin of this host, too."""
+    setpriv = command.END_WITH_US[0]
+    (tmp_path / setpriv).symlink_to(str(shutil.which(setpriv)))
+    monkeypatch.setattr(command, "_environment", lambda _: {"PATH": str(tmp_path)})
     monkeypatch.setattr(packages, "install", lambda name: f"apt install {name}")
     with pytest.raises(ProgramMissingError) as caught:
         mount_nfs(asks(), Path("/mnt"), timeout=30)
