@@ -314,7 +314,9 @@ def add_link(kind: str, name: str, netdev: str, journal: Journal) -> Link:
     link differs from the request.
     """
     check_link(kind, name, netdev)
-    journal.add(undo := Run(("rdma", "link", "delete", name)))
+    # this process may end before there is a link
+    there = f"/sys/class/infiniband/{name}"
+    journal.add(undo := Run(("rdma", "link", "delete", name), when=there))
     try:
         _change(Command.NEWLINK, DEV_NAME=name, LINK_TYPE=_type(kind), NDEV_NAME=netdev)
     except NetlinkError as error:
@@ -423,7 +425,9 @@ def _check_names(kind: str, name: str, netdev: str) -> None:
         raise UsageError(f"link type {kind!r}: expected {', '.join(SOFT_KINDS)}")
     # the kernel accepts any name without %; refuse those that are no file name or look like options
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}", name):
-        raise UsageError(f"link name {name!r}: expected letters, digits, _ . : - (63 at most)")
+        raise UsageError(
+            f"link name {name!r}: expected a letter, digit or _ and up to 62 of these and . : -"
+        )
     if not re.fullmatch(r"[^\s/%\x00-\x1f\x7f]{1,15}", netdev):
         raise UsageError(f"network device {netdev!r}: invalid name", "see: ip link")
 
@@ -433,6 +437,6 @@ def _refused(action: str, error: NetlinkError) -> UserError:
         errno.EPERM: "run this as root",
         errno.ENODEV: "there is no such network device, see: ip link",
         errno.EEXIST: "that network device already has an RDMA link",
-        errno.EINVAL: "the kernel has no driver of this type",
+        errno.EINVAL: "the kernel has no driver of this type, or none for this network device",
     }
     return UserError(f"cannot {action}: {error.args[1]}", hints.get(error.code, ""))

@@ -160,6 +160,24 @@ def test_names_the_kernel_could_not_take_are_refused(
     assert book.actions == []
 
 
+def test_the_undo_of_a_link_that_was_not_made_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the note in the journal and the link."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(nldev, "_find", lambda _: None)
+    monkeypatch.setattr(nldev, "_change", interrupted)
+    book = Journal(tmp_path / "book")
+    with pytest.raises(KeyboardInterrupt):
+        nldev.add_link("rxe", "not-made", "lo", book)
+    (undo,) = book.actions
+    monkeypatch.setattr("nfsrdma_tools.undo.run", pytest.fail)
+    undo.undo()
+
+
 def test_a_kernel_without_rdma_is_one_line() -> None:
     try:
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA).close()
