@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 from nfsrdma_tools.doctor.finding import Finding
@@ -16,6 +17,7 @@ __all__ = ["over_rdma", "remedy"]
 _NOT_TRIED = (errno.ENODEV, errno.ENOENT, errno.EACCES, errno.EPERM)
 # also if rdma_ucm is part of the kernel
 _RDMA_UCM = Path("/sys/class/misc/rdma_cm")
+_DEVICE = Path("/dev/infiniband/rdma_cm")
 _LISTENER = "check that nfsd listens on RDMA (on the server: nfsrdma doctor), and the firewalls"
 
 
@@ -41,12 +43,15 @@ def over_rdma(server: str) -> Finding:
 
 
 def remedy(error: OSError, server: str) -> str:
-    """The remedy if ping tried no connection to SERVER[:PORT]; "" if it tried one."""
+    """The remedy if no connection to SERVER[:PORT] was tried; "" if one was."""
     if error.errno not in _NOT_TRIED:
         return ""
     if not _RDMA_UCM.exists():
         return "modprobe rdma_ucm, as root"
     if error.errno != errno.ENODEV:
+        # the error is that of a later call, about a file of the server
+        if os.access(_DEVICE, os.R_OK | os.W_OK):
+            return ""
         return "run this as root, or let this user open /dev/infiniband"
     address = _address(server)
     return f"use a device with a route to {address}, see: rdma link; ip route get {address}"

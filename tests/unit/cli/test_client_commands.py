@@ -232,6 +232,18 @@ def test_a_user_without_access_to_rdma_cm(
     assert over_rdma("nas").remedy.startswith("run this as root")
 
 
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES])
+def test_an_error_of_a_file_has_no_remedy_about_devices(
+    number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor_ping, "_RDMA_UCM", tmp_path)
+    error = OSError(number, "LOOKUP none")
+    monkeypatch.setattr(doctor_ping, "_DEVICE", tmp_path / "none")
+    assert doctor_ping.remedy(error, "nas").startswith("run this as root")
+    monkeypatch.setattr(doctor_ping, "_DEVICE", tmp_path)
+    assert doctor_ping.remedy(error, "nas") == ""
+
+
 def test_doctor_without_the_library_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise UserError("libnfsrdma.so.0 is missing", "apt install libnfsrdma0")
