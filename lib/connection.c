@@ -28,11 +28,20 @@
 #define DELAY_MIN	100
 #define DELAY_MAX	5000
 
+/* Attempts to connect that the timeout of the session has time for, if the server answers none */
+#define ATTEMPTS	4
+
+#define UNANSWERED	"the server does not answer over RDMA"
 #define REFUSED		"the server refuses RDMA connections on this port"
 
 /* Ports that only a privileged process may use, as far as bindresvport(3) goes down */
 #define PORT_FIRST	665
 #define PORT_LAST	1023
+
+static uint32_t first_patience(const struct nfsrdma_session *session)
+{
+	return session->options.timeout / ATTEMPTS + 1;
+}
 
 static bool watch_descriptor(struct nfsrdma_session *session, int fd)
 {
@@ -60,6 +69,7 @@ int connection_open(struct nfsrdma_session *session)
 {
 	int rc;
 
+	session->link_patience = first_patience(session);
 	process_lock();
 	rc = open_descriptors(session);
 	process_unlock();
@@ -340,12 +350,25 @@ static int connect_server(struct nfsrdma_session *session)
 		return fail(rc, "%s: no queue pair: %s", session->device, strerror(-rc));
 	/* the server reads memory of this end, never the other way round */
 	session->link = LINK_CONNECTING;
+	session->link_retry = now_ms() + session->link_patience;
 	rc = connection_request(session->id, session->qp, &wanted,
 				device.max_qp_rd_atom < 16 ? device.max_qp_rd_atom : 16, 0);
 	/* soft-iWARP makes the TCP connection in this call; other devices report the refusal by an event */
 	if (rc == -ECONNREFUSED)
 		return fail(rc, REFUSED);
 	return rc ? fail(rc, "rdma_connect: %s", strerror(-rc)) : 0;
+}
+
+/*
+ * A server that restarts may forget the request, and neither end would ever report that.  One that has many clients may
+ * only be slow: each attempt has twice the time of the last one.
+ */
+void connection_expire(struct nfsrdma_session *session)
+{
+	session->link_patience *= 2;
+	if (session->link_patience > session->options.timeout)
+		session->link_patience = session->options.timeout;
+	connection_lost(session, -ETIMEDOUT, UNANSWERED);
 }
 
 /* iWARP devices connect by themselves, and report that they have */
@@ -372,6 +395,7 @@ static void first_established(struct nfsrdma_session *session)
 	session->send_size = least(session->options.inline_size, session->peer.recv_size);
 	session->recv_size = least(session->options.inline_size, session->peer.send_size);
 	session->link = LINK_UP;
+	session->link_patience = first_patience(session);
 	session->stats.connects++;
 	session->reports->up(session);
 }
@@ -393,7 +417,7 @@ static void first_failed(struct nfsrdma_session *session, enum rdma_cm_event_typ
 		break;
 	case RDMA_CM_EVENT_UNREACHABLE:
 		error = -ETIMEDOUT;
-		why = "the server does not answer over RDMA";
+		why = UNANSWERED;
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
 		error = -ECONNRESET;

@@ -469,8 +469,9 @@ struct nfsrdma_session {
 	uint32_t more_completions;	/* that the queue has room for, of the second connection */
 	enum link_state link;
 	int link_error;			/* why the last attempt failed */
-	uint64_t link_retry;
+	uint64_t link_retry;		/* when the pause ends, or the attempt to connect */
 	uint32_t link_delay;
+	uint32_t link_patience;		/* milliseconds that the server has for the next attempt */
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *id;
 	struct ibv_context *context;
@@ -601,6 +602,7 @@ uint8_t *memory_notice(struct nfsrdma_session *session, uint32_t number);
 void connection_start(struct nfsrdma_session *session);
 void connection_event(struct nfsrdma_session *session);
 void connection_lost(struct nfsrdma_session *session, int error, const char *why);
+void connection_expire(struct nfsrdma_session *session);
 void connection_close(struct nfsrdma_session *session);
 int connection_open(struct nfsrdma_session *session);
 int connection_use_fd(struct nfsrdma_session *session);

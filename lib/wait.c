@@ -98,11 +98,13 @@ uint64_t wait_look(struct nfsrdma_session *session)
 	next = later < next ? later : next;
 	later = resend_delayed(session, now);
 	next = later < next ? later : next;
+	if (session->link == LINK_CONNECTING && now >= session->link_retry)
+		connection_expire(session);
 	if (session->link == LINK_PAUSE && now >= session->link_retry)
 		session->link = LINK_DOWN;
 	if (session->link == LINK_DOWN)
 		connection_start(session);
-	if (session->link == LINK_PAUSE && session->link_retry < next)
+	if ((session->link == LINK_PAUSE || session->link == LINK_CONNECTING) && session->link_retry < next)
 		next = session->link_retry;
 	if (session->link == LINK_UP && session->waiting.head)
 		send_flush(session);

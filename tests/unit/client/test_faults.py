@@ -422,6 +422,21 @@ def test_a_call_without_a_reply_is_interrupted_within_a_second(
     assert took() < 5
 
 
+def test_a_server_that_forgets_a_request_to_connect_is_asked_again(device: Device) -> None:
+    """As one that restarts: neither end ever reports that."""
+    with connect("server:/export", timeout=8) as session:
+        session.stat("data")
+        connects = device.connects
+        device.set(silent=1)
+        device.end_connections()
+        answer = threading.Timer(0.5, lambda: device.set(silent=0))
+        answer.start()
+        assert session.stat("data").st_size == len(DATA)
+        answer.join()
+        # that without an answer, and the one after it
+        assert device.connects >= connects + 2
+
+
 def test_connecting_is_interrupted_within_a_second(device: Device) -> None:
     device.set(silent=1)
     with interrupted_when(lambda: device.connects > 0) as took, pytest.raises(KeyboardInterrupt):
