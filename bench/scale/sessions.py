@@ -40,7 +40,8 @@ class Done:
 
 
 def _done(plan: Plan, outcome: Outcome) -> Done:
-    if outcome.total.failed or outcome.mismatches or outcome.connect_seconds is None:
+    if (outcome.total.failed or outcome.mismatches or outcome.connect_seconds is None
+            or outcome.recovery_seconds is None):  # fmt: skip
         raise SystemExit(f"{plan.sessions} sessions: {outcome.errors} {outcome.message}")
     return Done(
         outcome.total.done, outcome.connected, outcome.connect_seconds, outcome.lost,

@@ -172,7 +172,8 @@ class Outcome(NamedTuple):
     lost: int
     reconnects: int
     outages: int
-    recovery_seconds: float
+    recovery_seconds: float | None
+    """From the first loss of the longest outage until all were connected; None: not all are."""
     outage: Times
     resent: int
     short_moves: int
@@ -522,7 +523,9 @@ class _Engine:
             lost=totals.lost,
             reconnects=totals.reconnects,
             outages=totals.outages,
-            recovery_seconds=round(totals.recovery_ns / 1e9, 6),
+            recovery_seconds=(
+                round(totals.recovery_ns / 1e9, 6) if totals.up == totals.connected else None
+            ),
             outage=self._times(_OUTAGE),
             resent=totals.resent,
             short_moves=totals.short_moves,

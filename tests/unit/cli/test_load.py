@@ -99,6 +99,11 @@ LATE = SOME._replace(p99=5000)
         ({"connected": 1, "up": 1, "message": "no\x1b"}, 1, "last failure   no?"),
         ({"up": 1, "lost": 1}, 0, "1 sessions had no connection at the end"),
         (
+            {"up": 1, "lost": 1, "recovery_seconds": None},
+            0,
+            "connections    1 lost, 0 made again; not all of them; 0 calls sent again",
+        ),
+        (
             {"lost": 3, "reconnects": 3, "recovery_seconds": 1.5, "resent": 7},
             0,
             "connections    3 lost, 3 made again; 1.500 s until all were; 7 calls sent again",
@@ -108,12 +113,6 @@ LATE = SOME._replace(p99=5000)
             0,
             "the server did not keep up: of 90 operations that were due, 7 found a full queue and "
             "5 were not sent; the response times leave them out",
-        ),
-        (
-            {"late": LATE},
-            0,
-            "this host was late: 1% of the operations began 5000 us or more after they were due; "
-            "give it more CPU time, or reduce the load",
         ),
         ({"interrupted": True}, 130, "10.0 s, closed loop, 1 at a time in each session"),
     ],
@@ -127,6 +126,19 @@ def test_what_a_reader_has_to_know(
 ) -> None:
     assert ended(monkeypatch, DONE._replace(**change))[0] == status
     assert line in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("options", [{}, {"rate": 5.0}, {"think": "1s"}])
+def test_operations_that_were_due_began_late(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: dict[str, Any]
+) -> None:
+    """Without a rate or a think time, only the first operations are due at a time."""
+    ended(monkeypatch, DONE._replace(late=LATE), **options)
+    line = (
+        "this host was late: 1% of the operations began 5000 us or more after they were due; "
+        "give it more CPU time, or reduce the load"
+    )
+    assert (line in capsys.readouterr().out.splitlines()) is bool(options)
 
 
 def test_a_host_with_enough_time_is_not_late() -> None:
