@@ -176,7 +176,7 @@ void request_expect(struct request *req, uint32_t bytes)
 	req->reply_most = REPLY_HEAD + bytes;
 }
 
-/* The slot of calls that make an NFSv4.1 session: there is one at a time */
+/* The slot of calls that make an NFSv4.1 session, and keep its state: there is one at a time */
 struct request *request_take_setup(struct nfsrdma_session *session)
 {
 	struct request *req = &session->slots[session->nslots - 1];
@@ -187,7 +187,8 @@ struct request *request_take_setup(struct nfsrdma_session *session)
 
 void request_end_setup(struct nfsrdma_session *session, struct request *req)
 {
-	(void)session;
+	if (req->call.addr)
+		memory_give(session, req->call.addr, req->call.length);
 	req->state = REQUEST_FREE;
 }
 

@@ -108,22 +108,22 @@ static uint32_t encode_message(struct nfsrdma_session *session, struct request *
 	return head.proc == NFR_NOMSG ? size : size + req->length;
 }
 
-/* With NFSv4.1, requests wait for the session, and for a slot of it */
-static bool may_leave(struct nfsrdma_session *session, struct request *req)
-{
-	if (!req->sequenced)
-		return true;
-	if (req != session->nfs4.setup && session->nfs4.state != NFS4_READY)
-		return false;
-	return session->dialect->stamp(session, req);
-}
-
 /* The first waiting request that the arena has room for, or NULL: those behind it may be the ones that fill it */
 static struct request *first_with_room(struct nfsrdma_session *session)
 {
 	struct request *req = session->waiting.head;
 
 	while (req && !provide_room(session, req))
+		req = req->next;
+	return req;
+}
+
+/* The same of those that may leave; with NFSv4.1 they wait for the session and a slot of it, see state.c */
+static struct request *first_to_leave(struct nfsrdma_session *session)
+{
+	struct request *req = session->waiting.head;
+
+	while (req && ((req->sequenced && !session->dialect->may_leave(session, req)) || !provide_room(session, req)))
 		req = req->next;
 	return req;
 }
@@ -168,12 +168,14 @@ void send_flush(struct nfsrdma_session *session)
 	while (session->waiting.head && session->in_flight < session->credits) {
 		struct ibv_send_wr *wr = &session->send_wrs[n];
 		struct ibv_sge *sge = &session->send_sges[n];
-		struct request *req = first_with_room(session);
+		struct request *req = first_to_leave(session);
 		uint32_t length;
 		uint8_t *start;
 
-		if (!req || !may_leave(session, req))
+		if (!req)
 			break;
+		if (req->sequenced)
+			session->dialect->stamp(session, req);
 		length = encode_message(session, req, &start);
 		if (!now)
 			now = now_ms();
