@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libnfsrdma over an RDMA device and an NFSv3 server in this process: see device.h.
+"""libnfsrdma over an RDMA device and an NFS server in this process: see device.h.
 
 ``build()`` compiles the unchanged sources of lib/ with both; ``Device`` is what a test sets, reads
 and breaks.  A form with a sanitizer loads into a Python that was started with ``preloaded()``.
@@ -38,6 +38,8 @@ _OPTIONS = {
 FILE, FOLDER, LINK = 1, 2, 5
 ANY = 2**64 - 1
 LOOKUP, READ, WRITE, MKDIR, READDIRPLUS, COMMIT = 3, 6, 7, 9, 17, 21
+OPERATION = 0x10000
+"""Added to the number of an operation of NFSv4.1, where a procedure of NFSv3 could stand."""
 _FAULTS = 8192
 _FOLDER = ROOT / "out" / "device"
 
@@ -157,6 +159,10 @@ class Device:
         """Keep the replies of these procedures, and send all others that were kept."""
         self.set(hold=sum(1 << each for each in procedures))
 
+    def hold4(self, *operations: int) -> None:
+        """The same of COMPOUNDs that have one of these operations."""
+        self.set(hold4=sum(1 << each for each in operations))
+
     def fail(self, step: str, error: int, after: int = 0, times: int = 1) -> None:
         """Fail a step of verbs or rdma_cm."""
         words = (ctypes.c_uint64(after), ctypes.c_uint64(times))
@@ -167,7 +173,7 @@ class Device:
         self.fail("", 0, times=0)
 
     def error(self, procedure: int, status: int, offset: int = ANY, times: int = 1) -> None:
-        """Answer the next calls of a procedure with a status of RFC 1813."""
+        """Answer the next calls of a procedure, or operations, with a status of the RFCs."""
         words = (ctypes.c_uint32(procedure), ctypes.c_uint64(offset), ctypes.c_uint32(status))
         self._functions.device_error(*words, ctypes.c_uint64(times))
 
@@ -178,6 +184,19 @@ class Device:
     def restart(self) -> None:
         """Restart the server: what no COMMIT or stable write has put on its disk is lost."""
         self._functions.device_restart()
+
+    def expire(self, path: str = "", admin: bool = False, forgotten: bool = False) -> None:
+        """Revoke the state of all clients, or the opens of a file.
+
+        Their use has NFS4ERR_EXPIRED, with ``admin`` NFS4ERR_ADMIN_REVOKED; SEQUENCE reports it
+        until FREE_STATEID.  The server has no trace of what is ``forgotten``.
+        """
+        words = (os.fsencode(path) or None, ctypes.c_bool(admin), ctypes.c_bool(forgotten))
+        self._functions.device_expire(*words)
+
+    def discard_clients(self) -> None:
+        """Discard all clients of NFSv4.1 and their sessions, as a server may do without leases."""
+        self._functions.device_discard_clients()
 
     def put(self, path: str, data: bytes = b"", kind: int = FILE, mode: int = 0o644) -> None:
         """Make a file, a directory or a link on the server, and the directories above it."""

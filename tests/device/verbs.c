@@ -350,10 +350,13 @@ static void *world(void *unused)
 		switch (first->kind) {
 		case CALL:
 			counters.calls++;
-			if (settings.end_after && !--settings.end_after)
+			if (settings.end_after && !--settings.end_after) {
 				device_end_connection(first->connection);
-			else
-				server_call(first->connection, first->message, first->length);
+				break;
+			}
+			server_call(first->connection, first->message, first->length);
+			if (settings.end_behind && !--settings.end_behind)
+				device_end_connection(first->connection);
 			break;
 		case REPLY:
 			deliver(first->connection, first->message, first->length);
@@ -764,6 +767,7 @@ static void deliver(struct connection *connection, const uint8_t *message, uint3
 	pair->first = (pair->first + 1) % pair->cap.max_recv_wr;
 	pair->count--;
 	connection->terms.unanswered--;
+	server_delivered(connection, (uint32_t)message[0] << 24 | message[1] << 16 | message[2] << 8 | message[3]);
 	connection->terms.granted = message[8] << 24 | message[9] << 16 | message[10] << 8 | message[11];
 	if (length > sge->length) {
 		fault("a reply of %u bytes for a Receive of %u", length, sge->length);
@@ -1537,7 +1541,14 @@ static const struct name {
 	SETTING(late), SETTING(late_sends), SETTING(spurious), SETTING(iwarp), SETTING(refuse), SETTING(silent),
 	SETTING(credits), SETTING(inline_size), SETTING(private_data), SETTING(read_max), SETTING(write_max),
 	SETTING(shortened), SETTING(hold), SETTING(end_after), SETTING(attributes), SETTING(mount_error), SETTING(seed),
-	SETTING(no_mount_daemon), SETTING(personalities), SETTING(reply_size), COUNTER(port),
+	SETTING(no_mount_daemon), SETTING(personalities), SETTING(reply_size), COUNTER(port), SETTING(end_behind),
+	SETTING(nfs4), SETTING(hold4), SETTING(slots), SETTING(target_slots), SETTING(request_max), SETTING(response_max),
+	SETTING(cached_max), SETTING(operations_max), SETTING(keep_all), SETTING(bind), SETTING(sequence_flags),
+	SETTING(grace), SETTING(restart_grace), SETTING(grace_io), SETTING(delegate), SETTING(preserve),
+	SETTING(exclusive_times), SETTING(lease_time), SETTING(entry_error), COUNTER(clients), COUNTER(sessions), COUNTER(opens),
+	COUNTER(delegations), COUNTER(compounds), COUNTER(created_sessions), COUNTER(opened), COUNTER(closed),
+	COUNTER(reclaimed), COUNTER(delegreturns), COUNTER(replays), COUNTER(uncached), COUNTER(uncached_changes),
+	COUNTER(highest_slot),
 	COUNTER(calls), COUNTER(reads), COUNTER(writes), COUNTER(commits), COUNTER(connects), COUNTER(registered),
 	COUNTER(held), COUNTER(contexts), COUNTER(pds), COUNTER(mrs), COUNTER(cqs), COUNTER(qps), COUNTER(channels), COUNTER(ids),
 	COUNTER(event_channels), COUNTER(connections), COUNTER(most_connections),
@@ -1563,7 +1574,7 @@ EXPORTED int device_set(const char *name, uint64_t value)
 	*at = value;
 	if (at == &settings.seed)
 		random_state = value * 2654435761U + 88172645463325252ULL;
-	if (at == &settings.hold)
+	if (at == &settings.hold || at == &settings.hold4)
 		server_release();
 	device_unlock();
 	return 0;
@@ -1624,10 +1635,14 @@ EXPORTED void device_reset(void)
 	memset(steps, 0, sizeof(steps));
 	settings = (struct settings){
 		.credits = 32, .inline_size = 4096, .private_data = 1, .read_max = 1 << 20, .write_max = 1 << 20,
-		.attributes = 1,
+		.attributes = 1, .nfs4 = 1, .slots = 64, .request_max = (1 << 20) + 4096, .response_max = (1 << 20) + 4096,
+		.cached_max = 2048, .operations_max = 50, .restart_grace = 1, .preserve = 1, .lease_time = 90,
 	};
 	counters.calls = counters.reads = counters.writes = counters.commits = 0;
 	counters.connects = counters.registered = 0;
+	counters.compounds = counters.created_sessions = counters.opened = counters.closed = counters.reclaimed = 0;
+	counters.delegreturns = counters.replays = counters.uncached = counters.uncached_changes = 0;
+	counters.highest_slot = 0;
 	counters.most_connections = counters.connections;
 	random_state = 88172645463325252ULL;
 	server_reset();
