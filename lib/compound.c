@@ -46,10 +46,9 @@ int compound_error(uint32_t status)
 	case 10015:	/* NFS4ERR_SHARE_DENIED */
 	case 10016:	/* NFS4ERR_WRONGSEC */
 		return -EACCES;
-	case 10029:	/* NFS4ERR_SYMLINK */
+	case NFS4ERR_SYMLINK: case NFS4ERR_WRONG_TYPE:
 	case 10040:	/* NFS4ERR_BADCHAR */
 	case 10041:	/* NFS4ERR_BADNAME */
-	case 10083:	/* NFS4ERR_WRONG_TYPE */
 		return -EINVAL;
 	case 10038:	/* NFS4ERR_OPENMODE */
 		return -EBADF;

@@ -321,6 +321,7 @@ struct nfs4_slot {
  * struct nfs4 - client ID, session and open files of NFSv4.1
  * @state: what there is
  * @setup: the call of state.c that is not answered, or NULL
+ * @starved: there was no request for it: the Sends of those that are free have not completed
  * @call: what it is
  * @open: the open file that it is about, or NULL
  * @work: open files that need a call, by its urgency
@@ -334,13 +335,14 @@ struct nfs4_slot {
  * @request_max: bytes of the longest request, with its data
  * @response_max: the same of a reply
  * @keeps: the server keeps replies as long as those of calls that need it
- * @nslots: slots that the server granted
- * @nfree: those that are not busy
+ * @nslots: slots that the server lets the client use
+ * @nbusy: those that are busy, with those that the server has taken back since
  * @slots: slots
  */
 struct nfs4 {
 	enum nfs4_state state;
 	struct request *setup;
+	bool starved;
 	enum nfs4_call call;
 	struct nfs4_open *open;
 	TAILQ_HEAD(nfs4_work, nfs4_open) work[WORK_NONE];
@@ -353,7 +355,7 @@ struct nfs4 {
 	uint8_t session[16];
 	uint32_t request_max, response_max;
 	bool keeps;
-	uint32_t nslots, nfree;
+	uint32_t nslots, nbusy;
 	struct nfs4_slot slots[NFS4_SLOTS];
 };
 
@@ -691,8 +693,6 @@ void request_renumber(struct nfsrdma_session *session, struct request *req);
 void request_release(struct nfsrdma_session *session, struct request *req);
 void request_expect(struct request *req, uint32_t bytes);
 void request_finish(struct nfsrdma_session *session, struct request *req, int error);
-struct request *request_take_setup(struct nfsrdma_session *session);
-void request_end_setup(struct nfsrdma_session *session, struct request *req);
 void request_prepare(struct nfsrdma_session *session, struct request *req);
 void request_hold(struct nfsrdma_session *session, struct request *req);
 void request_unhold(struct nfsrdma_session *session, struct request *req);

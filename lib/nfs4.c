@@ -139,6 +139,7 @@ static int nfs4_setattr(struct nfsrdma_session *session, const char *path, const
 		inode->users++;
 		inode->open->users++;
 	}
+	req->kept = true;
 	at = compound_put_stateid(session, req, put32(at, OP_SETATTR), inode);
 	rc = call_compound(session, req, compound_put_settable(at, attr), "SETATTR", path, parse_setattr, NULL, 0);
 	if (inode) {
@@ -260,6 +261,7 @@ static int nfs4_remove(struct nfsrdma_session *session, const char *path, const 
 static int parse_make(struct nfsrdma_session *session, struct rpc_body *body, void *results)
 {
 	(void)session, (void)results;
+	/* the reply of the GETFH, without which RFC 8881, section 15.1.3.9, has no CREATE, is of no use here */
 	return compound_take_op(body, OP_CREATE);
 }
 
@@ -274,7 +276,7 @@ static int make_node(struct nfsrdma_session *session, const char *path, const st
 
 	if (strlen(name) > NAME_MAX_BYTES || (text && strlen(text) > PATH_MAX_BYTES))
 		return too_long("CREATE", path);
-	req = begin_call(session, &args, 1, &at);
+	req = begin_call(session, &args, 2, &at);
 	if (!req)
 		return wait_no_slot(session);
 	req->kept = true;
@@ -282,7 +284,7 @@ static int make_node(struct nfsrdma_session *session, const char *path, const st
 	if (text)
 		at = put_name(at, text);
 	at = compound_put_settable(put_name(at, name), &attr);
-	return call_compound(session, req, at, "CREATE", path, parse_make, NULL, 0);
+	return call_compound(session, req, put32(at, OP_GETFH), "CREATE", path, parse_make, NULL, ATTR_MOST);
 }
 
 static int nfs4_mkdir(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
@@ -349,10 +351,18 @@ struct creation {
 static int parse_create(struct nfsrdma_session *session, struct rpc_body *body, void *results)
 {
 	struct creation *to = results;
+	struct rpc_body look = *body;
 	struct opened opened;
 	struct inode *inode;
-	int rc = compound_take_open(body, &opened);
+	uint32_t status;
+	int rc;
 
+	if (!compound_take_status(&look, OP_OPEN, &status))
+		return -EBADMSG;
+	/* there is something else: servers may look at the type first */
+	if (status == NFS4ERR_ISDIR || status == NFS4ERR_SYMLINK || status == NFS4ERR_WRONG_TYPE)
+		return -EEXIST;
+	rc = compound_take_open(body, &opened);
 	if (!rc)
 		rc = compound_take_fh(body, &to->fh);
 	if (rc)

@@ -44,8 +44,8 @@ int requests_allocate(struct nfsrdma_session *session)
 	session->signal_every = session->options.depth / 4 ? session->options.depth / 4 : 1;
 	/* one request more, for calls that wait while a batch is unfinished */
 	session->nslots = session->options.depth + 1 + session->signal_every;
-	/* the last one is for calls that make an NFSv4.1 session */
-	session->nslots++;
+	/* and one for calls that make an NFSv4.1 session */
+	session->nslots += session->options.version == 41;
 	session->nreceives = session->options.depth + 2 + RECEIVES_MORE;
 	session->slots = calloc(session->nslots, sizeof(*session->slots));
 	session->send_wrs = calloc(session->nslots, sizeof(*session->send_wrs));
@@ -61,7 +61,7 @@ int requests_allocate(struct nfsrdma_session *session)
 	request_list_clear(&session->held);
 	request_list_clear(&session->waiting);
 	request_list_clear(&session->delayed);
-	for (i = 0; i < session->nslots - 1; i++)
+	for (i = 0; i < session->nslots; i++)
 		request_list_add(&session->free, &session->slots[i]);
 	/* a later process of the same host must not repeat the XIDs of this one */
 	if (getrandom(&session->counter, sizeof(session->counter), 0) != sizeof(session->counter))
@@ -99,13 +99,6 @@ static void reset(struct nfsrdma_session *session, struct request *req)
 	};
 }
 
-/* A call that is made again, as another one, has another XID */
-void request_renumber(struct nfsrdma_session *session, struct request *req)
-{
-	req->xid = new_xid(session, req);
-	store32(req->message + HEADER_ROOM, req->xid);
-}
-
 /* A free slot whose Send has completed, as a request without a message; or NULL */
 struct request *request_take(struct nfsrdma_session *session)
 {
@@ -118,6 +111,30 @@ struct request *request_take(struct nfsrdma_session *session)
 	request_list_remove(&session->free, req);
 	reset(session, req);
 	return req;
+}
+
+/* A message is about to change, but the device may still read it: take the memory of a free slot, if there is one */
+static void leave_message(struct nfsrdma_session *session, struct request *req)
+{
+	struct request *other = was_sent(session, req) ? NULL : request_take(session);
+	struct request old = *req;
+
+	if (!other)
+		return;
+	req->message = other->message;
+	req->send = other->send;
+	other->message = old.message;
+	other->send = old.send;
+	memcpy(req->message + HEADER_ROOM, other->message + HEADER_ROOM, req->length);
+	request_release(session, other);
+}
+
+/* A call that is made again, as another one, has another XID */
+void request_renumber(struct nfsrdma_session *session, struct request *req)
+{
+	leave_message(session, req);
+	req->xid = new_xid(session, req);
+	store32(req->message + HEADER_ROOM, req->xid);
 }
 
 /* The number of free slots, which include those whose Send has not completed */
@@ -174,22 +191,6 @@ void request_finish(struct nfsrdma_session *session, struct request *req, int er
 void request_expect(struct request *req, uint32_t bytes)
 {
 	req->reply_most = REPLY_HEAD + bytes;
-}
-
-/* The slot of calls that make an NFSv4.1 session, and keep its state: there is one at a time */
-struct request *request_take_setup(struct nfsrdma_session *session)
-{
-	struct request *req = &session->slots[session->nslots - 1];
-
-	reset(session, req);
-	return req;
-}
-
-void request_end_setup(struct nfsrdma_session *session, struct request *req)
-{
-	if (req->call.addr)
-		memory_give(session, req->call.addr, req->call.length);
-	req->state = REQUEST_FREE;
 }
 
 /* Add a request to the next batch */

@@ -51,8 +51,12 @@
 /* enum open_claim_type4 */
 enum { CLAIM_PREVIOUS = 1, CLAIM_FH = 4 };
 
-/* Places in the COMPOUND: SEQUENCE is behind the tag, the minor version and the number of operations; its flags */
+/*
+ * Places: SEQUENCE is behind the tag, the minor version and the number of operations; in its result, what a
+ * server wants the highest slot to be, and its flags
+ */
 #define AT_SEQUENCE	16
+#define AT_TARGET	28
 #define AT_FLAGS	32
 #define SEQUENCE_BYTES	36
 
@@ -278,38 +282,42 @@ bool state_may_leave(const struct nfsrdma_session *session, const struct request
 		return true;
 	if (req == nfs4->setup ? nfs4->state < NFS4_SESSION : nfs4->state != NFS4_READY)
 		return false;
-	return nfs4->nfree;
+	return nfs4->nbusy < nfs4->nslots;
 }
 
-static void take_slot(struct nfsrdma_session *session, struct request *req)
+/* The highest slot that has a request */
+static uint32_t highest_slot(const struct nfs4 *nfs4)
 {
-	struct nfs4 *nfs4 = &session->nfs4;
+	uint32_t i = NFS4_SLOTS;
+
+	while (!nfs4->slots[--i].busy)
+		;
+	return i;
+}
+
+/* Complete a message that is about to leave; requires state_may_leave().  A repeated one stays as it is. */
+void state_stamp(struct nfsrdma_session *session, struct request *req)
+{
+	uint8_t *start = compound_start(session, req), *at = start + AT_SEQUENCE;
 	const struct nfs4_open *open = req->inode ? req->inode->open : NULL;
+	struct nfs4 *nfs4 = &session->nfs4;
 	uint32_t i;
 
+	if (req->nfs4_slot >= 0)
+		return;
 	for (i = 0; nfs4->slots[i].busy; i++)
 		;
 	nfs4->slots[i].busy = true;
-	nfs4->nfree--;
+	nfs4->nbusy++;
 	req->nfs4_slot = i;
+	memcpy(at, nfs4->session, sizeof(nfs4->session));
+	at = put32(at + sizeof(nfs4->session), nfs4->slots[i].sequence);
+	at = put32(at, i);
+	at = put32(at, highest_slot(nfs4));
+	put32(at, req->kept && nfs4->keeps);
 	/* a sequence of 0: the last one, because an OPEN may have changed it meanwhile (RFC 8881, section 8.2.2) */
 	if (open)
-		memcpy(compound_start(session, req) + req->stateid_at + 4, open->stateid + 4, NFS4_STATEID - 4);
-}
-
-/* Complete a message that is about to leave; requires state_may_leave() */
-void state_stamp(struct nfsrdma_session *session, struct request *req)
-{
-	uint8_t *at = compound_start(session, req) + AT_SEQUENCE;
-	struct nfs4 *nfs4 = &session->nfs4;
-
-	if (req->nfs4_slot < 0)
-		take_slot(session, req);
-	memcpy(at, nfs4->session, sizeof(nfs4->session));
-	at = put32(at + sizeof(nfs4->session), nfs4->slots[req->nfs4_slot].sequence);
-	at = put32(at, req->nfs4_slot);
-	at = put32(at, nfs4->nslots - 1);
-	put32(at, req->kept && nfs4->keeps);
+		memcpy(start + req->stateid_at + 4, open->stateid + 4, NFS4_STATEID - 4);
 }
 
 static void free_slot(struct nfsrdma_session *session, struct request *req, uint32_t used)
@@ -320,7 +328,7 @@ static void free_slot(struct nfsrdma_session *session, struct request *req, uint
 		return;
 	nfs4->slots[req->nfs4_slot].sequence += used;
 	nfs4->slots[req->nfs4_slot].busy = false;
-	nfs4->nfree++;
+	nfs4->nbusy--;
 	req->nfs4_slot = -1;
 }
 
@@ -340,13 +348,17 @@ void state_lost(struct nfsrdma_session *session)
 	state_start(session);
 }
 
-/* What the server says with each reply */
-static void note_flags(struct nfsrdma_session *session, uint32_t flags)
+/* What the server says with each reply, which is at @result */
+static void note_sequence(struct nfsrdma_session *session, const uint8_t *result)
 {
 	struct nfs4 *nfs4 = &session->nfs4;
+	uint32_t target = load32(result + AT_TARGET), flags = load32(result + AT_FLAGS);
 	/* a server repeats them until it is satisfied, also for what this client does not know */
 	uint32_t new = flags & ~nfs4->flags;
 
+	/* the session gets no slots back: their sequences would begin again (RFC 8881, section 2.10.6.1) */
+	if (target < nfs4->nslots - 1)
+		nfs4->nslots = target + 1;
 	nfs4->flags = flags;
 	if (!(new & (SEQ4_REVOKED | SEQ4_RECLAIM_NEEDED)))
 		return;
@@ -381,7 +393,7 @@ int state_take_sequence(struct nfsrdma_session *session, struct request *req, st
 			return -EBADMSG;
 		free_slot(session, req, 1);
 		if (current)
-			note_flags(session, load32(result + AT_FLAGS));
+			note_sequence(session, result);
 		/* the server executed an earlier copy of the call and did not keep its reply */
 		if (status == NFS4ERR_RETRY_UNCACHED_REP)
 			return -ERESTART;
@@ -516,7 +528,7 @@ static int decode_create_session(struct nfsrdma_session *session, struct rpc_bod
 	nfs4->response_max = words[CHANNEL_RESPONSE];
 	nfs4->keeps = words[CHANNEL_KEPT] >= KEPT_MAX;
 	nfs4->nslots = words[CHANNEL_REQUESTS] < NFS4_SLOTS ? words[CHANNEL_REQUESTS] : NFS4_SLOTS;
-	nfs4->nfree = nfs4->nslots;
+	nfs4->nbusy = 0;
 	for (i = 0; i < NFS4_SLOTS; i++)
 		nfs4->slots[i] = (struct nfs4_slot){.sequence = 1};
 	nfs4->flags = 0;
@@ -723,7 +735,7 @@ static void end_setup(struct nfsrdma_session *session)
 	struct nfs4 *nfs4 = &session->nfs4;
 	struct nfs4_open *open = nfs4->open;
 
-	request_end_setup(session, nfs4->setup);
+	request_release(session, nfs4->setup);
 	nfs4->setup = NULL;
 	nfs4->open = NULL;
 	if (open)
@@ -773,8 +785,11 @@ static void setup_done(struct nfsrdma_session *session, struct request *req)
 static void begin_setup(struct nfsrdma_session *session, enum nfs4_call call, struct nfs4_open *open)
 {
 	struct nfs4 *nfs4 = &session->nfs4;
-	struct request *req = request_take_setup(session);
+	struct request *req = request_take(session);
 
+	nfs4->starved = !req;
+	if (!req)
+		return;
 	nfs4->setup = req;
 	nfs4->call = call;
 	nfs4->open = open;

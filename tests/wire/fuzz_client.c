@@ -135,6 +135,7 @@ static void open_session(void)
 	memset(&session, 0, sizeof(session));
 	session.options = (struct nfsrdma_options){
 		.depth = 2, .inline_size = 1024, .timeout = 5000, .arena = 2 * BLOCK_BYTES,
+		.version = flags & NFS4 ? 41 : 3,
 	};
 	check(!requests_allocate(&session) && !memory_allocate(&session));
 	session.read_max = session.write_max = session.list_max = 32768;
@@ -146,7 +147,7 @@ static void open_session(void)
 	if (!(flags & NFS4))
 		return;
 	/* a session that exists; its loss makes the library ask for another one */
-	check(!nfs4_allocate(&session));
+	check(!state_allocate(&session));
 	session.nfs4.state = NFS4_READY;
 	session.nfs4.nslots = 2;
 }

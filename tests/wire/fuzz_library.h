@@ -59,7 +59,7 @@ static void close_session(void)
 	uint32_t i;
 
 	check(!session.arena_used);
-	for (i = 0; i < session.nslots - 1; i++)
+	for (i = 0; i < session.nslots; i++)
 		check(session.slots[i].state == REQUEST_FREE);
 	session.regions = NULL;
 	memory_free(&session);
