@@ -19,6 +19,10 @@
 
 #define EXPORTED	__attribute__((visibility("default")))
 
+/* Grace periods: until all clients have reclaimed what they had; until the test sets 0 */
+#define GRACE_CLIENTS	(UINT64_MAX - 1)
+#define GRACE_FOREVER	UINT64_MAX
+
 /* Settings, which a test sets by their names: see names[] in verbs.c; counts of calls and bytes, or flags */
 struct settings {
 	uint64_t late;		/* microseconds: most that a reply, an event or a completion is late */
@@ -51,8 +55,7 @@ struct settings {
 	uint64_t keep_all;	/* the reply cache has all results, without sa_cachethis, too */
 	uint64_t bind;		/* SEQUENCE binds no connection to its session */
 	uint64_t sequence_flags;	/* bits of sr_status_flags in all replies */
-	uint64_t grace;		/* 0: no grace period; 1: until all clients have reclaimed; UINT64_MAX: until the test */
-				/* sets 0; else COMPOUNDs until its end */
+	uint64_t grace;		/* 0: no grace period; else COMPOUNDs until its end, or one of GRACE_ */
 	uint64_t restart_grace;	/* grace after a restart */
 	uint64_t grace_io;	/* READ, WRITE and changes of the size have to wait for the end of the grace period */
 	uint64_t delegate;	/* each OPEN of an owner has a delegation: 1 to read, 2 to write */

@@ -37,7 +37,6 @@ enum {
 
 #define OPAQUE_LIMIT	1024
 #define SESSION_ID	16
-#define GRACE_CLIENTS	1	/* of settings.grace: until all clients have reclaimed what they had */
 
 /* An opaque value of up to NFS4_OPAQUE_LIMIT bytes: a name of a client, or of an owner of opens */
 struct opaque {

@@ -594,12 +594,6 @@ uint32_t op_sequence(struct compound *c)
 		counters.highest_slot = number;
 	set_slots(session, highest);
 	put_sequence(c, session, number);
-	if (settings.grace > GRACE_CLIENTS && settings.grace < UINT64_MAX) {
-		settings.grace--;
-		/* the other numbers have meanings of their own */
-		if (settings.grace == GRACE_CLIENTS)
-			settings.grace = 0;
-	}
 	return NFS4_OK;
 }
 
@@ -613,6 +607,8 @@ void keep_reply(struct compound *c)
 
 	if (!slot)
 		return;
+	if (settings.grace && settings.grace < GRACE_CLIENTS)
+		settings.grace--;
 	free(slot->results);
 	slot->used = slot->pending = true;
 	slot->whole = c->cached || settings.keep_all || !slot->second;

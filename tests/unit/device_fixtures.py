@@ -11,9 +11,10 @@ from device import COMPILER, FOLDER, SANITIZER, Device, build
 
 from nfsrdma_tools.client import Session, connect, library, session
 
-__all__ = ["DATA", "Recorder", "device", "device_library", "opened", "recorder"]
+__all__ = ["DATA", "VERSIONS", "Recorder", "device", "device_library", "opened", "recorder"]
 
 DATA = os.urandom(50_001)
+VERSIONS = ("3", "4.1")
 
 
 @pytest.fixture(scope="session")
@@ -38,9 +39,10 @@ def device(device_library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[De
 
 
 @pytest.fixture
-def opened(device: Device) -> Iterator[Session]:
+def opened(device: Device, request: pytest.FixtureRequest) -> Iterator[Session]:
+    """A session; of another version of NFS by an indirect parameter, see VERSIONS."""
     del device
-    with connect("server:/export") as made:
+    with connect("server:/export", vers=getattr(request, "param", "3")) as made:
         yield made
 
 
