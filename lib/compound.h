@@ -90,7 +90,7 @@ int state_refused(struct nfsrdma_session *session, const struct request *req);
 void state_start(struct nfsrdma_session *session);
 bool state_may_leave(const struct nfsrdma_session *session, const struct request *req);
 void state_stamp(struct nfsrdma_session *session, struct request *req);
-void state_lost(struct nfsrdma_session *session);
+void state_abandon(struct nfsrdma_session *session, struct request *req);
 int state_use(struct nfsrdma_session *session, struct inode *inode);
 void state_unuse(struct nfsrdma_session *session, struct inode *inode);
 int state_opened(struct nfsrdma_session *session, struct inode *inode, const struct opened *opened, uint32_t access);

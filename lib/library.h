@@ -199,6 +199,7 @@ struct remote_read {
  * @next: next request in a list of the session
  * @state: see enum request_state
  * @xid: RFC 5531; its low bits number the request
+ * @renumbered: the message has another one
  * @message: registered memory; the RPC message begins at HEADER_ROOM
  * @length: bytes of the RPC message
  * @position: of @read in the XDR stream
@@ -232,6 +233,7 @@ struct request {
 	struct request *next;
 	enum request_state state;
 	uint32_t xid;
+	bool renumbered;
 	uint8_t *message;
 	uint32_t length;
 	uint32_t position;
@@ -275,6 +277,7 @@ enum nfs4_state {
 	NFS4_NONE, NFS4_CLIENT, NFS4_SESSION, NFS4_READY,
 };
 
+/* Requests wait for those in front of CALL_RETURN */
 enum nfs4_call {
 	CALL_EXCHANGE, CALL_CREATE, CALL_RECLAIM, CALL_COMPLETE, CALL_FREE, CALL_REOPEN, CALL_RETURN, CALL_CLOSE,
 };
@@ -337,6 +340,7 @@ struct nfs4_slot {
  * @keeps: the server keeps replies as long as those of calls that need it
  * @nslots: slots that the server lets the client use
  * @nbusy: those that are busy, with those that the server has taken back since
+ * @nabandoned: those of them whose request has ended without a reply
  * @slots: slots
  */
 struct nfs4 {
@@ -355,7 +359,7 @@ struct nfs4 {
 	uint8_t session[16];
 	uint32_t request_max, response_max;
 	bool keeps;
-	uint32_t nslots, nbusy;
+	uint32_t nslots, nbusy, nabandoned;
 	struct nfs4_slot slots[NFS4_SLOTS];
 };
 
@@ -690,6 +694,7 @@ struct request *request_take(struct nfsrdma_session *session);
 uint32_t request_count_free(const struct nfsrdma_session *session);
 uint8_t *request_begin(struct nfsrdma_session *session, struct request *req, uint32_t procedure);
 void request_renumber(struct nfsrdma_session *session, struct request *req);
+bool request_may_change(struct nfsrdma_session *session, struct request *req);
 void request_release(struct nfsrdma_session *session, struct request *req);
 void request_expect(struct request *req, uint32_t bytes);
 void request_finish(struct nfsrdma_session *session, struct request *req, int error);
@@ -816,9 +821,9 @@ struct written {
  * @take_commit: decodes the results of a COMMIT
  * @leave: ends what the server keeps for this client; or NULL
  * @start: makes what requests need beside a connection, if it is not there; or NULL
- * @may_leave: has a request what it needs beside a credit?  This, @stamp and @lost are for requests with SEQUENCE
+ * @may_leave: has a request what it needs beside a credit?  This, @stamp and @abandon are for requests with SEQUENCE
  * @stamp: completes the message of a request that is about to leave
- * @lost: what @start has made is gone
+ * @abandon: a request ends without a reply
  */
 struct nfs_dialect {
 	uint32_t read_head;
@@ -854,7 +859,7 @@ struct nfs_dialect {
 	void (*start)(struct nfsrdma_session *session);
 	bool (*may_leave)(const struct nfsrdma_session *session, const struct request *req);
 	void (*stamp)(struct nfsrdma_session *session, struct request *req);
-	void (*lost)(struct nfsrdma_session *session);
+	void (*abandon)(struct nfsrdma_session *session, struct request *req);
 };
 
 static inline fh3 nfs_fh3(const struct nfs_fh *handle)

@@ -457,6 +457,8 @@ static int nfs4_open(struct nfsrdma_file *file, const char *path)
 	/* what it was made with goes away again */
 	if (!access) {
 		state_unuse(session, inode);
+		if (session->link == LINK_UP)
+			send_flush(session);
 		return 0;
 	}
 	file->opened = true;
@@ -687,5 +689,5 @@ const struct nfs_dialect nfs4_dialect = {
 	.start = state_start,
 	.may_leave = state_may_leave,
 	.stamp = state_stamp,
-	.lost = state_lost,
+	.abandon = state_abandon,
 };

@@ -195,6 +195,6 @@ void reply_repost(struct nfsrdma_session *session, const uint32_t *numbers, uint
 		session->dialect->start(session);
 	if (reply_post(session, numbers, n))
 		connection_lost(session, -EIO, "the device takes no receive");
-	else if (n || ((session->optimist || session->dialect->start) && session->waiting.head))
+	else if (n || session->waiting.head)
 		send_flush(session);
 }

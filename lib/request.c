@@ -113,28 +113,33 @@ struct request *request_take(struct nfsrdma_session *session)
 	return req;
 }
 
-/* A message is about to change, but the device may still read it: take the memory of a free slot, if there is one */
-static void leave_message(struct nfsrdma_session *session, struct request *req)
+/* A call that is made again, as another one, has another XID, which send_flush() writes */
+void request_renumber(struct nfsrdma_session *session, struct request *req)
 {
-	struct request *other = was_sent(session, req) ? NULL : request_take(session);
-	struct request old = *req;
+	req->xid = new_xid(session, req);
+	req->renumbered = true;
+}
 
+/*
+ * May a message change?  The device may still read that of a Send which has not completed: then the request takes the
+ * memory of a free slot.
+ */
+bool request_may_change(struct nfsrdma_session *session, struct request *req)
+{
+	struct request *other, old = *req;
+
+	if (was_sent(session, req))
+		return true;
+	other = request_take(session);
 	if (!other)
-		return;
+		return false;
 	req->message = other->message;
 	req->send = other->send;
 	other->message = old.message;
 	other->send = old.send;
 	memcpy(req->message + HEADER_ROOM, other->message + HEADER_ROOM, req->length);
 	request_release(session, other);
-}
-
-/* A call that is made again, as another one, has another XID */
-void request_renumber(struct nfsrdma_session *session, struct request *req)
-{
-	leave_message(session, req);
-	req->xid = new_xid(session, req);
-	store32(req->message + HEADER_ROOM, req->xid);
+	return true;
 }
 
 /* The number of free slots, which include those whose Send has not completed */
@@ -180,9 +185,9 @@ void request_finish(struct nfsrdma_session *session, struct request *req, int er
 {
 	req->error = error;
 	req->state = REQUEST_DONE;
-	/* no result of SEQUENCE: whether the server used the slot's sequence is unknown */
+	/* no result of SEQUENCE */
 	if (req->nfs4_slot >= 0)
-		session->dialect->lost(session);
+		session->dialect->abandon(session, req);
 	if (req->done)
 		req->done(session, req);
 }

@@ -118,12 +118,20 @@ static struct request *first_with_room(struct nfsrdma_session *session)
 	return req;
 }
 
-/* The same of those that may leave; with NFSv4.1 they wait for the session and a slot of it, see state.c */
+/* With NFSv4.1, requests wait for the session and a slot of it, see state.c */
+static bool may_leave(struct nfsrdma_session *session, struct request *req)
+{
+	if (req->sequenced && !session->dialect->may_leave(session, req))
+		return false;
+	return !req->renumbered || request_may_change(session, req);
+}
+
+/* The same as first_with_room(), of those that may leave */
 static struct request *first_to_leave(struct nfsrdma_session *session)
 {
 	struct request *req = session->waiting.head;
 
-	while (req && ((req->sequenced && !session->dialect->may_leave(session, req)) || !provide_room(session, req)))
+	while (req && !(may_leave(session, req) && provide_room(session, req)))
 		req = req->next;
 	return req;
 }
@@ -174,6 +182,9 @@ void send_flush(struct nfsrdma_session *session)
 
 		if (!req)
 			break;
+		if (req->renumbered)
+			store32(req->message + HEADER_ROOM, req->xid);
+		req->renumbered = false;
 		if (req->sequenced)
 			session->dialect->stamp(session, req);
 		length = encode_message(session, req, &start);
@@ -207,7 +218,7 @@ void send_flush(struct nfsrdma_session *session)
 void send_ready(struct nfsrdma_session *session, struct request *req)
 {
 	req->state = REQUEST_WAITING;
-	if (req != session->nfs4.setup) {
+	if (req != session->nfs4.setup || session->nfs4.call >= CALL_RETURN) {
 		request_list_add(&session->waiting, req);
 		return;
 	}
@@ -273,7 +284,7 @@ void send_disconnected(struct nfsrdma_session *session)
 		request_list_join(&again, &session->waiting);
 		request_list_join(&session->waiting, &again);
 	}
-	/* the others wait for it: it leaves first again */
+	/* it leaves first again, if the others wait for it, or else last: a new connection has one credit */
 	if (session->nfs4.setup && session->nfs4.setup->state == REQUEST_WAITING) {
 		request_list_remove(&session->waiting, session->nfs4.setup);
 		send_ready(session, session->nfs4.setup);

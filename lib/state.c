@@ -12,14 +12,15 @@
  *   NFS4_NONE ------------> NFS4_CLIENT -----------> NFS4_SESSION ------------------> NFS4_READY
  *       ^                                                  ^                              |
  *       |                                                  `---- an open file is lost ----'
- *       `-- from each state: the session is lost (BADSESSION and the like), or a request ended without its reply
+ *       `-- from each state: the session is lost (BADSESSION and the like)
  *
  * In NFS4_READY the calls that nobody waits for: DELEGRETURN and CLOSE.
  *
  * Requests leave in NFS4_READY.  Those that have a slot leave in NFS4_SESSION, too: they were sent before, and setup
  * may need the slot.  A request takes its slot, and the stateid of its open file, when it leaves for the first time,
  * and keeps both over a lost connection: by slot and sequence the server recognizes a repeated call, which has to be
- * the same one.  What waits ends by the timeout of the session.
+ * the same one.  What waits ends by the timeout of the session.  A request that ends without a reply leaves its slot
+ * busy; a session without another slot is lost.
  *
  * An inode that is open for writing has a struct nfs4_open, which all its open files share.  READs of files that are
  * open for reading only have the anonymous stateid, without an OPEN.
@@ -190,6 +191,7 @@ int state_use(struct nfsrdma_session *session, struct inode *inode)
 	}
 	open->users++;
 	settle(session, open);
+	go_on(session);
 	return 0;
 }
 
@@ -232,8 +234,10 @@ int state_opened(struct nfsrdma_session *session, struct inode *inode, const str
 		open->state = OPEN_HELD;
 	/* a file that this OPEN has made gets its user soon, or a CLOSE when the session ends */
 	open->users--;
-	if (open->users)
+	if (open->users) {
 		settle(session, open);
+		go_on(session);
+	}
 	return 0;
 }
 
@@ -333,19 +337,22 @@ static void free_slot(struct nfsrdma_session *session, struct request *req, uint
 }
 
 /* The session is gone: all that waits gets slots of the next one */
-static void drop_session(struct nfsrdma_session *session)
+static void lose_session(struct nfsrdma_session *session)
 {
 	uint32_t i;
 
 	for (i = 0; i < session->nslots; i++)
 		session->slots[i].nfs4_slot = -1;
 	session->nfs4.state = NFS4_NONE;
+	state_start(session);
 }
 
-void state_lost(struct nfsrdma_session *session)
+/* A request ended without a reply.  Whether the server has seen its sequence is unknown: the slot stays busy. */
+void state_abandon(struct nfsrdma_session *session, struct request *req)
 {
-	drop_session(session);
-	state_start(session);
+	req->nfs4_slot = -1;
+	if (++session->nfs4.nabandoned >= session->nfs4.nslots)
+		lose_session(session);
 }
 
 /* What the server says with each reply, which is at @result */
@@ -404,7 +411,7 @@ int state_take_sequence(struct nfsrdma_session *session, struct request *req, st
 	case NFS4ERR_SEQ_MISORDERED: case NFS4ERR_SEQ_FALSE_RETRY: case NFS4ERR_CONN_NOT_BOUND:
 		/* a request of a session before this one */
 		if (current)
-			state_lost(session);
+			lose_session(session);
 		return -ERESTART;
 	case NFS4ERR_RETRY_UNCACHED_REP:
 		free_slot(session, req, 1);
@@ -528,7 +535,7 @@ static int decode_create_session(struct nfsrdma_session *session, struct rpc_bod
 	nfs4->response_max = words[CHANNEL_RESPONSE];
 	nfs4->keeps = words[CHANNEL_KEPT] >= KEPT_MAX;
 	nfs4->nslots = words[CHANNEL_REQUESTS] < NFS4_SLOTS ? words[CHANNEL_REQUESTS] : NFS4_SLOTS;
-	nfs4->nbusy = 0;
+	nfs4->nbusy = nfs4->nabandoned = 0;
 	for (i = 0; i < NFS4_SLOTS; i++)
 		nfs4->slots[i] = (struct nfs4_slot){.sequence = 1};
 	nfs4->flags = 0;
@@ -769,17 +776,18 @@ static bool note_failure(struct nfs4_open *open, enum nfs4_call call, int error)
 
 static void setup_done(struct nfsrdma_session *session, struct request *req)
 {
-	bool fails = req->error && note_failure(session->nfs4.open, session->nfs4.call, req->error);
+	struct nfs4 *nfs4 = &session->nfs4;
+	bool fails = req->error && note_failure(nfs4->open, nfs4->call, req->error);
 	int error = req->error;
 
-	end_setup(session);
-	if (!fails) {
-		go_on(session);
-		return;
-	}
 	/* the next request makes another attempt */
-	drop_session(session);
-	send_fail_waiting(session, error);
+	if (fails && nfs4->state == NFS4_CLIENT)
+		nfs4->state = NFS4_NONE;
+	end_setup(session);
+	if (fails)
+		send_fail_waiting(session, error);
+	else
+		go_on(session);
 }
 
 static void begin_setup(struct nfsrdma_session *session, enum nfs4_call call, struct nfs4_open *open)
@@ -865,16 +873,39 @@ static int finish_destroy(struct nfsrdma_session *session, struct request *req, 
 	return 0;
 }
 
-static void call_destroy(struct nfsrdma_session *session, uint32_t operation, const void *id, uint32_t bytes)
+/* SEQUENCE binds the connection, without which a server destroys no session (RFC 8881, section 18.37.3) */
+static int finish_destroy_session(struct nfsrdma_session *session, struct request *req, struct rpc_body *body)
+{
+	(void)body;
+	/* whatever the server answers: without the session, it executed an earlier copy */
+	free_slot(session, req, 1);
+	return 0;
+}
+
+static void destroy_session(struct nfsrdma_session *session)
 {
 	struct request *req = session->link == LINK_UP ? wait_take(session) : NULL;
 	uint8_t *at;
 
 	if (!req)
 		return;
-	at = put32(compound_begin(session, req, 1), operation);
-	memcpy(at, id, bytes);
-	compound_end(req, at + bytes);
+	at = put32(compound_begin_sequence(session, req, 2), OP_DESTROY_SESSION);
+	memcpy(at, session->nfs4.session, sizeof(session->nfs4.session));
+	compound_end(req, at + sizeof(session->nfs4.session));
+	req->finish = finish_destroy_session;
+	wait_call(session, req);
+	request_release(session, req);
+}
+
+static void destroy_client(struct nfsrdma_session *session)
+{
+	struct request *req = session->link == LINK_UP ? wait_take(session) : NULL;
+	uint8_t *at;
+
+	if (!req)
+		return;
+	at = put32(compound_begin(session, req, 1), OP_DESTROY_CLIENTID);
+	compound_end(req, put64(at, session->nfs4.client));
 	req->finish = finish_destroy;
 	wait_call(session, req);
 	request_release(session, req);
@@ -898,7 +929,6 @@ static void close_all(struct nfsrdma_session *session)
 void state_leave(struct nfsrdma_session *session)
 {
 	struct nfs4 *nfs4 = &session->nfs4;
-	uint8_t client[8];
 
 	if (session->options.timeout > NFS4_LEAVE_TIMEOUT)
 		session->options.timeout = NFS4_LEAVE_TIMEOUT;
@@ -906,9 +936,8 @@ void state_leave(struct nfsrdma_session *session)
 		close_all(session);
 	if (nfs4->state != NFS4_READY)
 		return;
-	put64(client, nfs4->client);
-	call_destroy(session, OP_DESTROY_SESSION, nfs4->session, sizeof(nfs4->session));
-	call_destroy(session, OP_DESTROY_CLIENTID, client, sizeof(client));
+	destroy_session(session);
+	destroy_client(session);
 }
 
 /* Choose the names by which the server knows this client */

@@ -204,6 +204,7 @@ struct call {
 	struct connection *connection;
 	uint32_t xid, version, procedure, principal;
 	size_t size;		/* bytes of the whole Call */
+	bool cut;		/* an error ended the COMPOUND: chunks of the operations behind it were not looked at */
 	uint64_t operations;	/* that it has, a bit each: the procedure, or the operations of a COMPOUND */
 	struct in in;
 	struct out *out;

@@ -927,6 +927,7 @@ void compound(struct call *call)
 		fault("no GETFH behind operation %u", c.wants_fh);
 	if (c.changes && !c.cached)
 		counters.uncached_changes++;
+	call->cut = status;
 	put_at(c.out, c.start, status);
 	put_at(c.out, count_at, c.index);
 	keep_reply(&c);

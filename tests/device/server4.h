@@ -69,6 +69,7 @@ struct slot {
 	bool pending;			/* the reply has not reached the client */
 	struct connection *connection;	/* of the last request for it */
 	uint64_t digest, operations;
+	uint32_t told;			/* slots that the last reply has the client use */
 	uint32_t second;		/* operation behind SEQUENCE; 0: none */
 	uint8_t *results;
 	size_t length;
@@ -208,6 +209,7 @@ void state_forget(const struct client *client);
 void state_restart(void);
 bool state_reclaimable(const struct opaque *client);
 void state_reclaimed(const struct opaque *client);
+void state_drop(void);
 void state_reset(void);
 
 #endif

@@ -516,6 +516,7 @@ static uint32_t replay(struct compound *c, struct slot *slot)
 	slot->xid = call->xid;
 	slot->pending = true;
 	call->operations = slot->operations;
+	call->cut = true;
 	call->out->used = c->start;
 	put_bytes(call->out, slot->results, slot->length);
 	memcpy(call->ranges, slot->ranges, sizeof(slot->ranges));
@@ -527,13 +528,14 @@ static uint32_t replay(struct compound *c, struct slot *slot)
 }
 
 /* The test has the client use fewer slots, or more again: what the client uses beyond is refused once it knows */
-static void set_slots(struct session *session, uint32_t highest)
+static void set_slots(struct session *session, const struct slot *slot, uint32_t highest)
 {
 	uint32_t target = session->slots_max, i;
 
 	if (settings.target_slots && settings.target_slots < target)
 		target = settings.target_slots;
-	if (target > session->enforced || highest < target)
+	/* another request for the slot says that the reply has arrived, behind all that was sent before it */
+	if (target > session->enforced || (slot->told == target && highest < target))
 		session->enforced = target;
 	/* RFC 8881, section 2.10.6.1: slots that come back begin again */
 	for (i = session->enforced; i < session->slots_max; i++) {
@@ -542,7 +544,7 @@ static void set_slots(struct session *session, uint32_t highest)
 	}
 }
 
-static void put_sequence(struct compound *c, const struct session *session, uint32_t number)
+static void put_sequence(struct compound *c, struct session *session, uint32_t number)
 {
 	const struct client *client = session->client;
 	uint32_t target = session->slots_max, flags = client->revoked | settings.sequence_flags;
@@ -551,6 +553,7 @@ static void put_sequence(struct compound *c, const struct session *session, uint
 		target = settings.target_slots;
 	if (client->had_state && !client->complete)
 		flags |= SEQ4_STATUS_RESTART_RECLAIM;
+	session->slots[number].told = target;
 	put_bytes(c->out, session->id, SESSION_ID);
 	put(c->out, session->slots[number].sequence);
 	put(c->out, number);
@@ -592,7 +595,7 @@ uint32_t op_sequence(struct compound *c)
 	slot->second = 0;
 	if (number > counters.highest_slot)
 		counters.highest_slot = number;
-	set_slots(session, highest);
+	set_slots(session, slot, highest);
 	put_sequence(c, session, number);
 	return NFS4_OK;
 }
@@ -688,6 +691,7 @@ void sessions_reset(void)
 EXPORTED void device_discard_clients(void)
 {
 	device_lock();
+	state_drop();
 	while (clients)
 		free_client(clients);
 	device_unlock();

@@ -17,6 +17,8 @@ enum { RESULT_LOCKTYPE_POSIX = 4, RESULT_PRESERVE_UNLINKED = 8 };
 #define SEQ4_STATUS_ADMIN_REVOKED	0x20
 
 static struct state *states;
+/* The server has dropped state without a word to the client, which may reclaim it then (RFC 8881, section 8.4.3) */
+static bool dropped;
 static uint64_t next_state = 0x1000;
 
 /* An open before the restart */
@@ -387,21 +389,6 @@ static struct reclaim **find_reclaim(const struct client *client, const struct o
 	return NULL;
 }
 
-static uint32_t open_target(struct compound *c, struct open *open)
-{
-	uint32_t status;
-
-	if (open->claim == CLAIM_NULL)
-		return named_file(c, open);
-	open->node = c->current;
-	status = regular(c->current);
-	if (!status && open->claim == CLAIM_PREVIOUS && !find_reclaim(c->session->client, open, c->current)) {
-		fault("OPEN reclaims what the client did not have before the restart");
-		status = NFS4ERR_RECLAIM_BAD;
-	}
-	return status;
-}
-
 static struct state *own_open(const struct client *client, const struct open *open)
 {
 	struct state *each;
@@ -411,6 +398,24 @@ static struct state *own_open(const struct client *client, const struct open *op
 		    same_opaque(&each->owner, &open->owner))
 			return each;
 	return NULL;
+}
+
+static uint32_t open_target(struct compound *c, struct open *open)
+{
+	uint32_t status;
+
+	if (open->claim == CLAIM_NULL)
+		return named_file(c, open);
+	open->node = c->current;
+	status = regular(c->current);
+	/* one that the client repeats because it had no reply is no fault */
+	if (!status && open->claim == CLAIM_PREVIOUS && !find_reclaim(c->session->client, open, c->current) &&
+	    !own_open(c->session->client, open)) {
+		if (!dropped)
+			fault("OPEN reclaims what the client did not have before the restart");
+		status = NFS4ERR_RECLAIM_BAD;
+	}
+	return status;
 }
 
 /* A delegation that nobody asked for */
@@ -472,7 +477,7 @@ uint32_t op_open(struct compound *c)
 {
 	static struct open open;
 	uint32_t status = get_open(c, &open);
-	struct reclaim **reclaim, *done;
+	struct reclaim **reclaim, *done = NULL;
 	struct state *state;
 
 	if (status == NFS4ERR_BADXDR)
@@ -506,7 +511,9 @@ uint32_t op_open(struct compound *c)
 	if (open.claim == CLAIM_PREVIOUS) {
 		counters.reclaimed++;
 		reclaim = find_reclaim(c->session->client, &open, open.node);
-		done = *reclaim;
+		done = reclaim ? *reclaim : NULL;
+	}
+	if (open.claim == CLAIM_PREVIOUS && done) {
 		*reclaim = done->next;
 		/* what is left of it is reclaimed by another OPEN */
 		if (open.access != done->access || open.deny != done->deny) {
@@ -683,6 +690,7 @@ EXPORTED void device_expire(const char *path, bool admin, bool forgotten)
 
 	device_lock();
 	node = path ? node_walk(path, 0, 0) : NULL;
+	dropped = true;
 	for (each = states; each; each = next) {
 		next = each->next;
 		if (each->revoked || (path && each->node != node))
@@ -718,7 +726,9 @@ void state_restart(void)
 {
 	const struct state *each;
 
-	forget_reclaims(NULL);
+	/* a restart in the grace period: what was not reclaimed yet still may be */
+	if (!in_grace())
+		forget_reclaims(NULL);
 	for (each = states; each; each = each->next) {
 		struct reclaim *reclaim;
 
@@ -750,7 +760,13 @@ void state_reclaimed(const struct opaque *client)
 	forget_reclaims(client);
 }
 
+void state_drop(void)
+{
+	dropped = true;
+}
+
 void state_reset(void)
 {
+	dropped = false;
 	forget_reclaims(NULL);
 }

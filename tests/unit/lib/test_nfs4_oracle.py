@@ -20,11 +20,12 @@ from nfsrdma_tools.client import Session, connect
 
 __all__ = ["device", "device_library", "no_umask"]
 
+# files are gone with their names, as with NFSv3
 OF_SERVER: tuple[dict[str, int], ...] = (
-    {"restart_grace": 1},
-    {"slots": 2, "delegate": 2, "restart_grace": 1},
-    {"cached_max": 100, "bind": 1, "exclusive_times": 1},
-    {"delegate": 1, "keep_all": 1, "request_max": 9000, "response_max": 9000},
+    {"preserve": 0},
+    {"preserve": 0, "slots": 2, "delegate": 2},
+    {"preserve": 0, "exclusive_times": 1, "restart_grace": 0},
+    {"preserve": 0, "delegate": 1, "keep_all": 1, "request_max": 9000, "response_max": 9000},
 )
 
 
