@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device import COMPILER, FOLDER, GRACE_FOREVER, LINK, OPERATION, Change, Device, build, peer
+from device import (
+    COMPILER,
+    FOLDER,
+    GRACE_FOREVER,
+    LINK,
+    OPERATION,
+    SANITIZER,
+    Change,
+    Device,
+    build,
+    peer,
+)
 from device.peer import (
     ANONYMOUS,
     BOTH,
@@ -73,7 +84,7 @@ def loaded(path: Path) -> Device:
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    return build()
+    return build(SANITIZER)
 
 
 @pytest.fixture
