@@ -337,7 +337,16 @@ static uint32_t set_attributes(struct compound *c, const struct stateid *id, con
 			return status;
 	}
 	apply_attributes(c->current, attributes);
+	if (c->made == c->current)
+		fault("SETATTR in the COMPOUND of an exclusive OPEN");
+	c->current->unset &= ~attributes->mask;
 	return NFS4_OK;
+}
+
+void check_set(const struct node *node)
+{
+	if (node->unset)
+		fault("attributes %llx are not set behind an exclusive OPEN", (unsigned long long)node->unset);
 }
 
 /* Its results have the bitmap of the attributes with errors, too: see compound() */
@@ -709,6 +718,7 @@ static uint32_t op_write(struct compound *c)
 		length = settings.write_max;
 	if (settings.shortened && length > 1)
 		length /= 2;
+	check_set(c->current);
 	bytes_store(&c->current->data, offset, data, length);
 	if (stable != UNSTABLE)
 		bytes_store(&c->current->disk, offset, data, length);
