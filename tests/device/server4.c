@@ -12,7 +12,7 @@
 #define ACCESS_BITS		0x3f
 #define COOKIE_VERIFIER		0x0102030405060708
 #define RESERVED_COOKIES	2	/* and 0 */
-#define OF_IDEMPOTENT_FILES	\
+#define NOT_IDEMPOTENT	\
 	(BIT(OP_CREATE) | BIT(OP_REMOVE) | BIT(OP_RENAME) | BIT(OP_SETATTR) | BIT(OP_OPEN))
 
 void set_current(struct compound *c, struct node *node)
@@ -843,7 +843,7 @@ static uint32_t run_operation(struct compound *c, uint32_t op)
 		fault("no GETFH behind operation %u", c->wants_fh);
 		c->wants_fh = 0;
 	}
-	if (OF_IDEMPOTENT_FILES & BIT(op))
+	if (NOT_IDEMPOTENT & BIT(op))
 		c->changes = true;
 	return operations[op].run(c);
 }
