@@ -42,6 +42,7 @@ def device(device_library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[De
 @pytest.fixture(params=("3", "4.1"))
 def each_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Versions of NFS that the sessions of a test have; for usefixtures."""
+    assert connect.__kwdefaults__
     monkeypatch.setitem(connect.__kwdefaults__, "vers", request.param)
     return str(request.param)
 
