@@ -63,6 +63,7 @@ struct settings {
 	uint64_t exclusive_times;	/* the verifier of EXCLUSIVE4_1 is kept in the times of the file */
 	uint64_t lease_time;	/* seconds */
 	uint64_t entry_error;	/* rdattr_error of the entries of directories */
+	uint64_t scope;		/* number of the server: clients cannot reclaim at another one what they had here */
 };
 
 /* What a test reads by name */

@@ -99,6 +99,18 @@ static void apply(struct node *node, const struct change *change)
 
 /* --- errors that a test asks for --- */
 
+/* What a test says of a procedure is true of the operation of NFSv4.1, too, that does the same */
+static const uint8_t operation_of[] = {
+	[SETATTR] = 34, [LOOKUP] = 15, [ACCESS] = 3, [READLINK] = 27, [READ] = 25, [WRITE] = 38, [CREATE] = 18,
+	[MKDIR] = 6, [SYMLINK] = 6, [REMOVE] = 28, [RMDIR] = 28, [RENAME] = 29, [READDIRPLUS] = 26, [COMMIT] = 5,
+};
+
+static bool does(uint32_t wanted, uint32_t procedure)
+{
+	return wanted == procedure || (wanted < sizeof(operation_of) && operation_of[wanted] &&
+				       procedure == (OPERATION | operation_of[wanted]));
+}
+
 static struct failure {
 	uint32_t procedure, status;
 	uint64_t offset, times;
@@ -111,7 +123,7 @@ uint32_t server_failure(uint32_t procedure, uint64_t offset)
 	for (i = 0; i < sizeof(failures) / sizeof(*failures); i++) {
 		struct failure *each = &failures[i];
 
-		if (each->times && each->procedure == procedure &&
+		if (each->times && does(each->procedure, procedure) &&
 		    (each->offset == UINT64_MAX || each->offset == offset)) {
 			each->times--;
 			return each->status;
@@ -620,7 +632,14 @@ static struct held {
 
 static bool is_held(uint32_t version, uint64_t operations)
 {
-	return (version == 4 ? settings.hold4 : settings.hold) & operations;
+	uint64_t wanted = settings.hold;
+	uint32_t i;
+
+	if (version == 4)
+		for (i = 0, wanted = settings.hold4; i < sizeof(operation_of); i++)
+			if (settings.hold >> i & 1 && operation_of[i])
+				wanted |= 1ULL << operation_of[i];
+	return wanted & operations;
 }
 
 static bool is_kept(uint32_t procedure)

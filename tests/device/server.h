@@ -45,6 +45,7 @@ struct node {
 	struct entry *entries;
 	uint64_t cookie;
 	uint8_t create_verifier[8];
+	uint64_t unset;		/* NFSv4.1: attributes that the client has to set behind an exclusive OPEN */
 	uint64_t modified, change;
 };
 

@@ -12,7 +12,7 @@
 #define ACCESS_BITS		0x3f
 #define COOKIE_VERIFIER		0x0102030405060708
 #define RESERVED_COOKIES	2	/* and 0 */
-#define OF_IDEMPOTENT_FILES	\
+#define NOT_IDEMPOTENT	\
 	(BIT(OP_CREATE) | BIT(OP_REMOVE) | BIT(OP_RENAME) | BIT(OP_SETATTR) | BIT(OP_OPEN))
 
 void set_current(struct compound *c, struct node *node)
@@ -337,7 +337,16 @@ static uint32_t set_attributes(struct compound *c, const struct stateid *id, con
 			return status;
 	}
 	apply_attributes(c->current, attributes);
+	if (c->made == c->current)
+		fault("SETATTR in the COMPOUND of an exclusive OPEN");
+	c->current->unset &= ~attributes->mask;
 	return NFS4_OK;
+}
+
+void check_set(const struct node *node)
+{
+	if (node->unset)
+		fault("attributes %llx are not set behind an exclusive OPEN", (unsigned long long)node->unset);
 }
 
 /* Its results have the bitmap of the attributes with errors, too: see compound() */
@@ -709,6 +718,7 @@ static uint32_t op_write(struct compound *c)
 		length = settings.write_max;
 	if (settings.shortened && length > 1)
 		length /= 2;
+	check_set(c->current);
 	bytes_store(&c->current->data, offset, data, length);
 	if (stable != UNSTABLE)
 		bytes_store(&c->current->disk, offset, data, length);
@@ -833,7 +843,7 @@ static uint32_t run_operation(struct compound *c, uint32_t op)
 		fault("no GETFH behind operation %u", c->wants_fh);
 		c->wants_fh = 0;
 	}
-	if (OF_IDEMPOTENT_FILES & BIT(op))
+	if (NOT_IDEMPOTENT & BIT(op))
 		c->changes = true;
 	return operations[op].run(c);
 }

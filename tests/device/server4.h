@@ -116,6 +116,7 @@ struct compound {
 	struct stateid current_id, saved_id;
 	bool has_id, has_saved_id;
 	uint32_t wants_fh;		/* OPEN or CREATE, until GETFH */
+	const struct node *made;	/* by an exclusive OPEN */
 	bool changes;			/* has an operation that is not idempotent */
 };
 
@@ -177,6 +178,8 @@ void put_change_info(struct out *out, uint64_t before, const struct node *folder
 uint32_t get_component(struct compound *c, char *name);
 uint32_t need_folder(const struct compound *c);
 void set_current(struct compound *c, struct node *node);
+/* RFC 8881, section 18.16.4: of a file that an exclusive OPEN has made */
+void check_set(const struct node *node);
 
 /* --- session4.c --- */
 

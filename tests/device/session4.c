@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /* NFSv4.1: client IDs and sessions, with the reply cache (RFC 8881, sections 2.10, 18.34 to 18.37, 18.46, 18.51). */
+#include <stdio.h>
 #include <string.h>
 
 #include "server4.h"
@@ -14,9 +15,6 @@
 static struct client *clients;
 static struct session *sessions;
 static uint32_t boot = 0x51000001, next_client = 1, next_session = 1;
-
-/* Names of the server (RFC 8881, section 2.10.4), which a restart keeps */
-static const char server_owner[] = "stand-in server", server_scope[] = "stand-in scope";
 
 static struct client *client_of(uint64_t id)
 {
@@ -157,6 +155,7 @@ uint32_t op_exchange_id(struct compound *c)
 	struct client *client;
 	struct opaque owner;
 	uint32_t flags, protection, status;
+	char name[32];
 
 	get_opaque(c->in, &owner);
 	flags = get(c->in);
@@ -177,13 +176,15 @@ uint32_t op_exchange_id(struct compound *c)
 	status = exchange(c, &owner, verifier, flags & EXCHGID4_FLAG_UPDATE, &client);
 	if (status)
 		return status;
+	snprintf(name, sizeof(name), "server %llu", (unsigned long long)settings.scope);
 	put64(c->out, client->id);
 	put(c->out, client->sequence + 1);
 	put(c->out, EXCHGID4_FLAG_USE_NON_PNFS | (client->confirmed ? EXCHGID4_FLAG_CONFIRMED : 0));
 	put(c->out, 0);
+	/* eir_server_owner and eir_server_scope (RFC 8881, section 2.10.4), which a restart keeps */
 	put64(c->out, 1);
-	put_opaque(c->out, server_owner, strlen(server_owner));
-	put_opaque(c->out, server_scope, strlen(server_scope));
+	put_opaque(c->out, name, strlen(name));
+	put_opaque(c->out, name, strlen(name));
 	put(c->out, 0);
 	return NFS4_OK;
 }

@@ -332,7 +332,7 @@ static uint32_t regular(const struct node *node)
 	return node->type == FILE_TYPE ? NFS4_OK : node->type == LINK_TYPE ? NFS4ERR_SYMLINK : NFS4ERR_ISDIR;
 }
 
-static void make_file(struct open *open)
+static void make_file(struct compound *c, struct open *open)
 {
 	open->node = node_new(FILE_TYPE, 0644);
 	node_add(open->folder, open->name, open->node);
@@ -342,6 +342,13 @@ static void make_file(struct open *open)
 		memcpy(open->node->create_verifier, open->verifier, 8);
 	if (open->verifier && settings.exclusive_times)
 		open->set |= ATTR_ACCESS_SET | ATTR_MODIFY_SET;
+	if (open->verifier) {
+		/* those that the verifier is in; EXCLUSIVE4 sets none */
+		open->node->unset = open->set & ~open->attributes.mask;
+		if (open->how == EXCLUSIVE)
+			open->node->unset |= ATTR_MODE;
+		c->made = open->node;
+	}
 }
 
 /* The file of CLAIM_NULL */
@@ -359,7 +366,7 @@ static uint32_t named_file(struct compound *c, struct open *open)
 		if (!open->create)
 			return NFS4ERR_NOENT;
 		c->changes = true;
-		make_file(open);
+		make_file(c, open);
 		return NFS4_OK;
 	}
 	open->node = entry->node;
@@ -603,6 +610,7 @@ uint32_t op_close(struct compound *c)
 		status = NFS4ERR_BAD_STATEID;
 	if (status)
 		return status;
+	check_set(c->current);
 	free_state(state);
 	counters.closed++;
 	c->current_id = invalid;

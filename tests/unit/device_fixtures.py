@@ -11,10 +11,11 @@ from device import COMPILER, FOLDER, SANITIZER, Device, build
 
 from nfsrdma_tools.client import Session, connect, library, session
 
-__all__ = ["DATA", "VERSIONS", "Recorder", "device", "device_library", "opened", "recorder"]
+__all__ = [
+    "DATA", "Recorder", "device", "device_library", "each_version", "opened", "recorder",
+]  # fmt: skip
 
 DATA = os.urandom(50_001)
-VERSIONS = ("3", "4.1")
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +39,18 @@ def device(device_library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[De
     assert not made.objects, made.objects
 
 
+@pytest.fixture(params=("3", "4.1"))
+def each_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Versions of NFS that the sessions of a test have; for usefixtures."""
+    assert connect.__kwdefaults__
+    monkeypatch.setitem(connect.__kwdefaults__, "vers", request.param)
+    return str(request.param)
+
+
 @pytest.fixture
-def opened(device: Device, request: pytest.FixtureRequest) -> Iterator[Session]:
-    """A session; of another version of NFS by an indirect parameter, see VERSIONS."""
+def opened(device: Device) -> Iterator[Session]:
     del device
-    with connect("server:/export", vers=getattr(request, "param", "3")) as made:
+    with connect("server:/export") as made:
         yield made
 
 

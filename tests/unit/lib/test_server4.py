@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device import COMPILER, FOLDER, GRACE_FOREVER, LINK, OPERATION, Change, Device, build, peer
+from device import (
+    COMPILER,
+    FOLDER,
+    GRACE_FOREVER,
+    LINK,
+    OPERATION,
+    SANITIZER,
+    Change,
+    Device,
+    build,
+    peer,
+)
 from device.peer import (
     ANONYMOUS,
     BOTH,
@@ -73,7 +84,7 @@ def loaded(path: Path) -> Device:
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    return build()
+    return build(SANITIZER)
 
 
 @pytest.fixture
@@ -562,12 +573,20 @@ def creates(device: Device, opened: Peer) -> None:
         folder, open_file(b"times", access=BOTH, how=u32(3) + u64(1) + attributes()), op(GETFH)
     )
     assert reply[OPEN].set == [48, 54]
+    assert not device.faults
+    for name, unset in ((b"only%d" % peer.EXCLUSIVE, 1 << 33), (b"times", 1 << 48 | 1 << 54)):
+        data, handle = opened.open(folder, name, access=BOTH)
+        assert opened.at(handle, write(data.stateid, 0, b"x")).status == 0
+        assert device.faults[-1] == f"attributes {unset:x} are not set behind an exclusive OPEN"
+    bits = op(peer.SETATTR, ANONYMOUS, bitmap(48, 54), opaque(u32(0, 0)))
+    assert opened.at(handle, bits, op(peer.CLOSE, 0, data.stateid)).status == 0
+    assert len(device.faults) == 2
     assert create(b"link", peer.UNCHECKED, zero) == SYMLINK
     assert opened.at(folder, open_file(b"none"), op(GETFH)).status == NOENT
     device.put("/export/sub", kind=FOLDER)
     assert create(b"sub", peer.UNCHECKED, zero) == ISDIR
     assert opened.at(opened.handle("export", "data"), open_file(b"x"), op(GETFH)).status == NOTDIR
-    assert not device.faults
+    assert len(device.faults) == 2
     assert create(b"bits", peer.UNCHECKED, bitmap(20), opaque(u64(1))) == INVAL
     assert device.get("/export/bits") is None
     assert opened.at(folder, open_file(claim=FH, how=u32(0) + attributes())).status == INVAL
