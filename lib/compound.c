@@ -112,16 +112,26 @@ uint8_t *compound_put_bitmap(uint8_t *at, uint64_t bits)
 	return put32(at, bits >> 32);
 }
 
-/* fattr4 of what the library sets: a size, a mode, or both */
+/* fattr4 of what the library sets: a size, a mode, times of the server */
 uint8_t *compound_put_settable(uint8_t *at, const set3 *attr)
 {
-	bool size = attr->size.set, mode = attr->mode.set;
+	uint64_t bits = (attr->size.set ? BIT(ATTR_SIZE) : 0) | (attr->mode.set ? BIT(ATTR_MODE) : 0) |
+			(attr->atime ? BIT(ATTR_TIME_ACCESS_SET) : 0) | (attr->mtime ? BIT(ATTR_TIME_MODIFY_SET) : 0);
+	uint8_t *length;
 
-	at = compound_put_bitmap(at, (size ? BIT(ATTR_SIZE) : 0) | (mode ? BIT(ATTR_MODE) : 0));
-	at = put32(at, (size ? 8 : 0) + (mode ? 4 : 0));
-	if (size)
+	length = compound_put_bitmap(at, bits);
+	at = length + 4;
+	if (attr->size.set)
 		at = put64(at, attr->size.set_size3_u.value);
-	return mode ? put32(at, attr->mode.set_word3_u.value) : at;
+	if (attr->mode.set)
+		at = put32(at, attr->mode.set_word3_u.value);
+	/* SET_TO_SERVER_TIME4 */
+	if (attr->atime)
+		at = put32(at, 0);
+	if (attr->mtime)
+		at = put32(at, 0);
+	put32(length, at - length - 4);
+	return at;
 }
 
 /* The stateid of an inode that is open, which state_stamp() writes; NULL: the anonymous one (RFC 8881, section 8.2.3) */

@@ -408,8 +408,11 @@ static int nfs4_create(struct nfsrdma_session *session, const char *path, const 
 	if (rc)
 		return rc;
 	*fh = made.fh;
-	/* a server may keep the verifier where it would keep this (RFC 8881, section 18.16.3) */
-	return made.set & BIT(ATTR_MODE) ? 0 : nfs4_setattr(session, path, fh, &attr);
+	/* what the server did not set, and what it keeps the verifier in (RFC 8881, section 18.16.3) */
+	attr.mode.set = !(made.set & BIT(ATTR_MODE));
+	attr.atime = !!(made.set & (BIT(ATTR_TIME_ACCESS) | BIT(ATTR_TIME_ACCESS_SET)));
+	attr.mtime = !!(made.set & (BIT(ATTR_TIME_MODIFY) | BIT(ATTR_TIME_MODIFY_SET)));
+	return attr.mode.set || attr.atime || attr.mtime ? nfs4_setattr(session, path, fh, &attr) : 0;
 }
 
 /* An OPEN of a file that exists */

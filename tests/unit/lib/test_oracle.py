@@ -51,7 +51,7 @@ class Oracle:
     """A session, a local directory, and one source of chance for both."""
 
     flags = 0
-    """Of all open files."""
+    """Flags of all open files."""
 
     def __init__(self, device: Device, session: Session, root: Path, seed: int) -> None:
         self.device, self.session, self.root = device, session, root
