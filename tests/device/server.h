@@ -206,6 +206,7 @@ struct call {
 	uint32_t xid, version, procedure, principal;
 	size_t size;		/* bytes of the whole Call */
 	uint64_t operations;	/* that it has, a bit each: the procedure, or the operations of a COMPOUND */
+	bool decoded;		/* to the end: no error came before */
 	struct in in;
 	struct out *out;
 	struct chunk reads[MOST_CHUNKS];

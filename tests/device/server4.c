@@ -931,6 +931,7 @@ void compound(struct call *call)
 			return;
 		c.index++;
 	}
+	call->decoded = !status;
 	if (!status && c.in->left)
 		fault("%zu bytes behind the operations of a COMPOUND", c.in->left);
 	if (!status && c.wants_fh)

@@ -557,6 +557,7 @@ static void put_sequence(struct compound *c, const struct session *session, uint
 	put(c->out, number);
 	put(c->out, session->enforced - 1);
 	put(c->out, target - 1);
+	session->slots[number].told = target < session->slots_max ? target : 0;
 	put(c->out, flags);
 }
 
@@ -587,6 +588,9 @@ uint32_t op_sequence(struct compound *c)
 	}
 	if (slot->pending)
 		fault("slot %u is used again before the reply has reached the client", number);
+	/* RFC 8881, section 2.10.6.1 */
+	if (slot->told && number >= slot->told)
+		fault("slot %u is used again: the client knows that the server wants %u", number, slot->told);
 	c->session = session;
 	c->slot = slot;
 	slot->sequence = sequence;
