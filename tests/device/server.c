@@ -936,7 +936,7 @@ static void check_chunks(const struct call *call, const struct header *header)
 {
 	uint32_t i;
 
-	if (call->cut)
+	if (!call->decoded)
 		return;
 	for (i = 0; i < call->nreads; i++)
 		if (!call->reads[i].claimed)
@@ -975,6 +975,7 @@ void server_call(struct connection *connection, const uint8_t *message, uint32_t
 		return;
 	}
 	call.operations = 1ULL << (call.procedure & 63);
+	call.decoded = call.version == 3;
 	put(&out, call.xid);
 	put(&out, 1);
 	put(&out, 0);

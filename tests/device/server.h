@@ -205,8 +205,8 @@ struct call {
 	struct connection *connection;
 	uint32_t xid, version, procedure, principal;
 	size_t size;		/* bytes of the whole Call */
-	bool cut;		/* an error ended the COMPOUND: chunks of the operations behind it were not looked at */
 	uint64_t operations;	/* that it has, a bit each: the procedure, or the operations of a COMPOUND */
+	bool decoded;		/* to the end: no error came before */
 	struct in in;
 	struct out *out;
 	struct chunk reads[MOST_CHUNKS];

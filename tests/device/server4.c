@@ -931,13 +931,13 @@ void compound(struct call *call)
 			return;
 		c.index++;
 	}
+	call->decoded = !status;
 	if (!status && c.in->left)
 		fault("%zu bytes behind the operations of a COMPOUND", c.in->left);
 	if (!status && c.wants_fh)
 		fault("no GETFH behind operation %u", c.wants_fh);
 	if (c.changes && !c.cached)
 		counters.uncached_changes++;
-	call->cut = status;
 	put_at(c.out, c.start, status);
 	put_at(c.out, count_at, c.index);
 	keep_reply(&c);

@@ -67,6 +67,7 @@ struct slot {
 	uint32_t sequence, xid, principal;
 	bool used, whole;		/* has a request; has all results of it */
 	bool pending;			/* the reply has not reached the client */
+	uint32_t told;			/* slots that the client should use, as the reply says; 0: all */
 	struct connection *connection;	/* of the last request for it */
 	uint64_t digest, operations;
 	uint32_t told;			/* slots that the last reply has the client use */

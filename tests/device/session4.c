@@ -517,7 +517,6 @@ static uint32_t replay(struct compound *c, struct slot *slot)
 	slot->xid = call->xid;
 	slot->pending = true;
 	call->operations = slot->operations;
-	call->cut = true;
 	call->out->used = c->start;
 	put_bytes(call->out, slot->results, slot->length);
 	memcpy(call->ranges, slot->ranges, sizeof(slot->ranges));
@@ -560,6 +559,7 @@ static void put_sequence(struct compound *c, struct session *session, uint32_t n
 	put(c->out, number);
 	put(c->out, session->enforced - 1);
 	put(c->out, target - 1);
+	session->slots[number].told = target < session->slots_max ? target : 0;
 	put(c->out, flags);
 }
 
@@ -590,6 +590,9 @@ uint32_t op_sequence(struct compound *c)
 	}
 	if (slot->pending)
 		fault("slot %u is used again before the reply has reached the client", number);
+	/* RFC 8881, section 2.10.6.1 */
+	if (slot->told && number >= slot->told)
+		fault("slot %u is used again: the client knows that the server wants %u", number, slot->told);
 	c->session = session;
 	c->slot = slot;
 	slot->sequence = sequence;

@@ -204,6 +204,10 @@ def test_a_chunk_for_what_is_not_data_is_a_fault(device: Device, opened: Peer) -
     folder = opened.handle("export")
     assert opened.at(folder, op(peer.LOOKUP, opaque(b"data")), places=((8, 4),)).status == 0
     assert faulted(device, "for what is not data")
+    # operations behind an error are not looked at
+    before = len(device.faults)
+    assert opened(op(peer.LOOKUP), read(ANONYMOUS, 0, 9), room=(9,)).status == NOFILEHANDLE
+    assert len(device.faults) == before
     opened(op(peer.PUTROOTFH), room=(100,))
     assert faulted(device, "without READ and READLINK")
 
@@ -326,6 +330,9 @@ def target(device: Device, opened: Peer) -> None:
     device.set(target_slots=4)
     assert opened(slot=9)[SEQUENCE][3:5] == (63, 3)
     assert opened(slot=10)[SEQUENCE][3:5] == (63, 3)
+    assert not device.faults
+    opened(slot=10)
+    assert faulted(device, "slot 10 is used again: the client knows")
     assert opened(slot=3)[SEQUENCE][3:5] == (3, 3)
     assert opened.only(opened.slot(9, 2)).status == BADSLOT
     assert faulted(device, "slot 9 of 4")
