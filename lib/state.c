@@ -364,8 +364,11 @@ static void note_sequence(struct nfsrdma_session *session, const uint8_t *result
 	uint32_t new = flags & ~nfs4->flags;
 
 	/* the session gets no slots back: their sequences would begin again (RFC 8881, section 2.10.6.1) */
-	if (target < nfs4->nslots - 1)
+	if (target < nfs4->nslots - 1) {
 		nfs4->nslots = target + 1;
+		if (nfs4->nabandoned >= nfs4->nslots)
+			lose_session(session);
+	}
 	nfs4->flags = flags;
 	if (!(new & (SEQ4_REVOKED | SEQ4_RECLAIM_NEEDED)))
 		return;

@@ -70,7 +70,6 @@ struct slot {
 	uint32_t told;			/* slots that the client should use, as the reply says; 0: all */
 	struct connection *connection;	/* of the last request for it */
 	uint64_t digest, operations;
-	uint32_t told;			/* slots that the last reply has the client use */
 	uint32_t second;		/* operation behind SEQUENCE; 0: none */
 	uint8_t *results;
 	size_t length;

@@ -553,7 +553,6 @@ static void put_sequence(struct compound *c, struct session *session, uint32_t n
 		target = settings.target_slots;
 	if (client->had_state && !client->complete)
 		flags |= SEQ4_STATUS_RESTART_RECLAIM;
-	session->slots[number].told = target;
 	put_bytes(c->out, session->id, SESSION_ID);
 	put(c->out, session->slots[number].sequence);
 	put(c->out, number);
