@@ -71,27 +71,18 @@ static int result_of(struct nfsrdma_file *file, int rc)
 
 static void encode_commit(struct nfsrdma_session *session, struct request *req)
 {
-	const struct nfs_fh *fh = &req->io.file->fh;
-	uint8_t *at = put_opaque(request_begin(session, req, NFS_COMMIT), fh->bytes, fh->length);
-
-	/* all of the file */
-	at = put64(at, 0);
-	at = put32(at, 0);
-	req->length = at - (req->message + HEADER_ROOM);
+	session->dialect->encode_commit(session, req);
 	request_expect(req, REPLY_SMALL);
 }
 
 static int finish_commit(struct nfsrdma_session *session, struct request *req, struct rpc_body *results)
 {
 	struct inode *inode = req->io.file->inode;
-	uint32_t status;
-	int rc;
+	const uint8_t *verifier;
+	int rc = session->dialect->take_commit(session, req, results, &verifier);
 
-	if (!take32(results, &status) || !skip_optional(results, NFS_PRE_ATTR_BYTES) ||
-	    !skip_optional(results, NFS_ATTR_BYTES))
-		return -EBADMSG;
-	rc = nfs_error(status);
-	if (rc == -EINPROGRESS)
+	/* a malformed reply refuses nothing */
+	if (rc == -EINPROGRESS || rc == -ERESTART || rc == -EBADMSG)
 		return rc;
 	if (rc) {
 		note_refusal(session, inode, rc);
@@ -100,9 +91,7 @@ static int finish_commit(struct nfsrdma_session *session, struct request *req, s
 			inode->committed = inode->writes;
 		return rc;
 	}
-	if (results->left < sizeof(inode->verifier))
-		return -EBADMSG;
-	compare_verifier(session, inode, results->at);
+	compare_verifier(session, inode, verifier);
 	/* writes that completed meanwhile may be missing */
 	if (req->io.writes > inode->committed)
 		inode->committed = req->io.writes;
@@ -166,6 +155,18 @@ static bool writable(const struct nfsrdma_file *file)
 	return (file->flags & O_ACCMODE) != O_RDONLY;
 }
 
+/* The caller closes a file: NFSv4.1 has a message about that, for which nobody waits */
+static void put_file(struct nfsrdma_file *file)
+{
+	struct nfsrdma_session *session = file->session;
+
+	file_put(file);
+	if (!session->dialect->closed || !process_owns(session) || session->link != LINK_UP)
+		return;
+	send_flush(session);
+	wait_end(session);
+}
+
 EXPORTED int nfsrdma_close(struct nfsrdma_file *file)
 {
 	int rc;
@@ -177,7 +178,7 @@ EXPORTED int nfsrdma_close(struct nfsrdma_file *file)
 		return rc;
 	if (!rc && writable(file))
 		rc = commit_now(file);
-	file_put(file);
+	put_file(file);
 	return rc;
 }
 
@@ -186,7 +187,7 @@ EXPORTED int nfsrdma_release(struct nfsrdma_file *file)
 	int rc = file ? process_check_end(file->session) : 0;
 
 	if (file && !rc)
-		file_put(file);
+		put_file(file);
 	return rc;
 }
 

@@ -28,6 +28,8 @@ void file_put(struct nfsrdma_file *file)
 		return;
 	if (file->cached)
 		cache_close(file->session, file);
+	if (file->opened)
+		file->session->dialect->closed(file->session, file->inode);
 	inode_put(file->session, file->inode);
 	free(file);
 }

@@ -114,6 +114,7 @@ void inodes_free(struct nfsrdma_session *session)
 		while ((inode = session->inodes.table[i])) {
 			session->inodes.table[i] = inode->next;
 			free(inode->cached);
+			free(inode->open);
 			free(inode);
 		}
 	}

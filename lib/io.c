@@ -20,9 +20,6 @@
 /* Milliseconds: nfsrdma_peek() looks at the events of the connection and at the clock at least as often */
 #define LOOK_AFTER	100
 
-/* stable_how */
-enum { UNSTABLE = 0, DATA_SYNC = 1, FILE_SYNC = 2 };
-
 /* --- messages --- */
 
 /* The stability that a file's flags request (enum stable_how) */
@@ -147,16 +144,12 @@ static int encode_read(struct nfsrdma_session *session, struct request *req, uin
 
 static int encode_write(struct nfsrdma_session *session, struct request *req, uint64_t offset)
 {
-	uint8_t *at = request_begin(session, req, NFS_WRITE);
 	struct io_operation *io = &req->io;
+	uint8_t *at;
 	int rc;
 
-	at = put_opaque(at, io->file->fh.bytes, io->file->fh.length);
-	at = put64(at, offset);
-	at = put32(at, io->count);
-	at = put32(at, stable_of(io->file));
-	at = put32(at, io->count);
-	req->length = at - (req->message + HEADER_ROOM);
+	session->dialect->encode_write(session, req, offset, stable_of(io->file));
+	at = req->message + HEADER_ROOM + req->length;
 	if (NFR_WIRE_MIN + req->length + padded(io->count) <= session->send_size) {
 		memcpy(at, io->buf, io->count);
 		memset(at + io->count, 0, padded(io->count) - io->count);
@@ -210,22 +203,19 @@ static int finish_read(struct nfsrdma_session *session, struct request *req, str
 
 static int finish_write(struct nfsrdma_session *session, struct request *req, struct rpc_body *results)
 {
-	uint32_t status, count, committed;
 	struct io_operation *io = &req->io;
+	struct written written;
+	int rc = session->dialect->take_write(session, req, results, &written);
 
-	if (!take32(results, &status) || !skip_optional(results, NFS_PRE_ATTR_BYTES) ||
-	    !skip_optional(results, NFS_ATTR_BYTES))
+	if (rc)
+		return rc;
+	if (written.committed > FILE_SYNC || written.committed < stable_of(io->file) || written.count > io->count ||
+	    (!written.count && io->count))
 		return -EBADMSG;
-	if (status)
-		return nfs_error(status);
-	if (!take32(results, &count) || !take32(results, &committed) || committed > FILE_SYNC ||
-	    committed < stable_of(io->file) ||
-	    results->left < sizeof(io->file->inode->verifier) || count > io->count || (!count && io->count))
-		return -EBADMSG;
-	if (committed == UNSTABLE)
-		commit_written(session, io->file->inode, results->at);
-	io->moved = count;
-	session->stats.written_bytes += count;
+	if (written.committed == UNSTABLE)
+		commit_written(session, io->file->inode, written.verifier);
+	io->moved = written.count;
+	session->stats.written_bytes += written.count;
 	return 0;
 }
 
@@ -253,8 +243,6 @@ static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, 
 	struct request *req;
 	int rc;
 
-	if (kind == IO_WRITE && !session->dialect->writes)
-		return fail(-EROFS, "a session with NFSv4.1 only reads");
 	if (count > (kind == IO_READ ? session->read_max : session->write_max))
 		return fail(-EMSGSIZE, "%zu bytes: the server takes %u", count,
 			    kind == IO_READ ? session->read_max : session->write_max);

@@ -19,8 +19,10 @@
  *   wait.c        polls, sleeps, timeouts
  *   nfs.c         what the versions of NFS have in common
  *   mount.c       MNT, which the mount daemon answers over TCP
- *   nfs3.c        the procedures of NFSv3, but WRITE and COMMIT
- *   nfs4.c        NFSv4.1 as far as reading goes
+ *   nfs3.c        the procedures of NFSv3
+ *   compound.c    messages of NFSv4.1: operations, errors, attributes
+ *   state.c       NFSv4.1: client ID, session and open files, and their recovery
+ *   nfs4.c        the procedures of NFSv4.1
  *   path.c        paths
  *   names.c       calls for names and attributes
  *   directory.c   open directories
@@ -93,9 +95,13 @@ enum nfs_procedure {
 /* Bits of an XID that number a request; the other bits count */
 #define XID_SLOT_BITS	8
 
-/* NFSv4.1: longest file handle (RFC 8881, section 4), slots, milliseconds for the last calls of a session */
+/*
+ * NFSv4.1: longest file handle (RFC 8881, section 4), slots, bytes of a stateid, milliseconds for the last calls of a
+ * session
+ */
 #define FH_MAX			128
 #define NFS4_SLOTS		160
+#define NFS4_STATEID		16
 #define NFS4_LEAVE_TIMEOUT	5000
 
 /* Bytes of a reply that lists a directory, at most */
@@ -193,6 +199,7 @@ struct remote_read {
  * @next: next request in a list of the session
  * @state: see enum request_state
  * @xid: RFC 5531; its low bits number the request
+ * @renumbered: the message has another one
  * @message: registered memory; the RPC message begins at HEADER_ROOM
  * @length: bytes of the RPC message
  * @position: of @read in the XDR stream
@@ -217,12 +224,16 @@ struct remote_read {
  * @target_ends: the file ends with that memory
  * @sequenced: the message has SEQUENCE
  * @root: the message has PUTROOTFH
+ * @kept: the server keeps the reply: a call that it must not execute twice
  * @nfs4_slot: of the NFSv4.1 session; -1: none
+ * @inode: whose stateid the message has, or NULL; the caller keeps it until the request ends
+ * @stateid_at: place of the stateid in the COMPOUND
  */
 struct request {
 	struct request *next;
 	enum request_state state;
 	uint32_t xid;
+	bool renumbered;
 	uint8_t *message;
 	uint32_t length;
 	uint32_t position;
@@ -241,8 +252,10 @@ struct request {
 	const struct remote_read *remote;
 	struct nfr_segment target;
 	bool target_ends;
-	bool sequenced, root;
+	bool sequenced, root, kept;
 	int nfs4_slot;
+	struct inode *inode;
+	uint32_t stateid_at;
 	struct io_operation io;
 };
 
@@ -259,8 +272,47 @@ enum link_state {
 	LINK_PAUSE,		/* until @link_retry */
 };
 
+/* See state.c for these */
 enum nfs4_state {
-	NFS4_NONE, NFS4_EXCHANGE, NFS4_CREATE, NFS4_RECLAIM, NFS4_READY,
+	NFS4_NONE, NFS4_CLIENT, NFS4_SESSION, NFS4_READY,
+};
+
+/* Requests wait for those in front of CALL_RETURN */
+enum nfs4_call {
+	CALL_EXCHANGE, CALL_CREATE, CALL_RECLAIM, CALL_COMPLETE, CALL_FREE, CALL_REOPEN, CALL_RETURN, CALL_CLOSE,
+};
+
+enum open_state {
+	OPEN_NONE, OPEN_HELD, OPEN_LOST, OPEN_SUSPECT, OPEN_GONE, OPEN_CLOSING, OPEN_FAILED,
+};
+
+enum open_work {
+	WORK_RECLAIM, WORK_REOPEN, WORK_ERRAND, WORK_NONE,
+};
+
+/**
+ * struct nfs4_open - what the server keeps for an inode that is open for writing; all its open files share it
+ * @entry: in the list @work of the session
+ * @inode: of which it is a user
+ * @users: open files
+ * @access: that the server has granted (OPEN4_SHARE_ACCESS_READ, OPEN4_SHARE_ACCESS_WRITE)
+ * @state: see state.c
+ * @work: list that has it
+ * @stateid: of the last OPEN
+ * @delegated: the server gave a delegation, which goes back
+ * @delegation: its stateid
+ * @error: negative errno value of its I/O in OPEN_FAILED
+ */
+struct nfs4_open {
+	TAILQ_ENTRY(nfs4_open) entry;
+	struct inode *inode;
+	uint32_t users, access;
+	enum open_state state;
+	enum open_work work;
+	uint8_t stateid[NFS4_STATEID];
+	bool delegated;
+	uint8_t delegation[NFS4_STATEID];
+	int error;
 };
 
 struct nfs4_slot {
@@ -269,26 +321,45 @@ struct nfs4_slot {
 };
 
 /**
- * struct nfs4 - client ID and session of NFSv4.1
- * @state: what the last call of setup was, or NFS4_READY
- * @setup: the call that is not answered
+ * struct nfs4 - client ID, session and open files of NFSv4.1
+ * @state: what there is
+ * @setup: the call of state.c that is not answered, or NULL
+ * @starved: there was no request for it: the Sends of those that are free have not completed
+ * @call: what it is
+ * @open: the open file that it is about, or NULL
+ * @work: open files that need a call, by its urgency
  * @owner: name of the client owner
  * @verifier: of the client owner
  * @client: client ID
+ * @complete: the client ID has had RECLAIM_COMPLETE
+ * @flags: of the last SEQUENCE
  * @create_sequence: sequence of the next CREATE_SESSION
  * @session: session ID
- * @nslots: slots that the server granted
+ * @request_max: bytes of the longest request, with its data
+ * @response_max: the same of a reply
+ * @keeps: the server keeps replies as long as those of calls that need it
+ * @nslots: slots that the server lets the client use
+ * @nbusy: those that are busy, with those that the server has taken back since
+ * @nabandoned: those of them whose request has ended without a reply
  * @slots: slots
  */
 struct nfs4 {
 	enum nfs4_state state;
 	struct request *setup;
+	bool starved;
+	enum nfs4_call call;
+	struct nfs4_open *open;
+	TAILQ_HEAD(nfs4_work, nfs4_open) work[WORK_NONE];
 	char owner[128];
 	uint8_t verifier[8];
 	uint64_t client;
+	bool complete;
+	uint32_t flags;
 	uint32_t create_sequence;
 	uint8_t session[16];
-	uint32_t nslots;
+	uint32_t request_max, response_max;
+	bool keeps;
+	uint32_t nslots, nbusy, nabandoned;
 	struct nfs4_slot slots[NFS4_SLOTS];
 };
 
@@ -397,7 +468,7 @@ struct optimist {
  * struct inode - a file of the server
  * @next: next one with the same hash
  * @fh: file handle
- * @users: open files, and 1 for @cached
+ * @users: open files, 1 for @cached and 1 for @open
  * @writes: WRITEs that left data which may not be on stable storage
  * @committed: those of them that a COMMIT has followed
  * @verifier: of the last WRITE or COMMIT
@@ -407,6 +478,7 @@ struct optimist {
  * @refusal: negative errno value of that
  * @untold: negative errno value of what no open file has reported; 0: nothing
  * @cached: the same file in the cache, or NULL
+ * @open: what an NFSv4.1 server keeps for it, or NULL
  */
 struct inode {
 	struct inode *next;
@@ -416,6 +488,7 @@ struct inode {
 	uint8_t verifier[8];
 	int refusal, untold;
 	struct cached_file *cached;
+	struct nfs4_open *open;
 };
 
 /* Hash table of all inodes; @size is a power of two, or 0 */
@@ -624,11 +697,10 @@ struct request *request_take(struct nfsrdma_session *session);
 uint32_t request_count_free(const struct nfsrdma_session *session);
 uint8_t *request_begin(struct nfsrdma_session *session, struct request *req, uint32_t procedure);
 void request_renumber(struct nfsrdma_session *session, struct request *req);
+bool request_may_change(struct nfsrdma_session *session, struct request *req);
 void request_release(struct nfsrdma_session *session, struct request *req);
 void request_expect(struct request *req, uint32_t bytes);
 void request_finish(struct nfsrdma_session *session, struct request *req, int error);
-struct request *request_take_setup(struct nfsrdma_session *session);
-void request_end_setup(struct nfsrdma_session *session, struct request *req);
 void request_prepare(struct nfsrdma_session *session, struct request *req);
 void request_hold(struct nfsrdma_session *session, struct request *req);
 void request_unhold(struct nfsrdma_session *session, struct request *req);
@@ -722,39 +794,75 @@ static inline uint32_t io_limit(uint64_t bytes)
 	return bytes < IO_MAX ? bytes : IO_MAX;
 }
 
+/* Results of a WRITE */
+struct written {
+	uint32_t count, committed;
+	const uint8_t *verifier;
+};
+
 /**
  * struct nfs_dialect - a version of NFS
- * @writes: it has more than reads
  * @read_head: bytes of a reply in front of the data of a READ, without the transport header
  * @root: finds the directory of the session and the limits of the server
  * @getattr: attributes of a file handle
+ * @setattr: sets the mode or the size
  * @lookup: file handle and attributes of a name
  * @readlink: text of a symbolic link, which the caller frees
  * @list: entries of a directory; the caller frees them with xdr_free(3), after an error too
+ * @remove: removes a directory, or what is none
+ * @mkdir: makes a directory
+ * @symlink: makes a symbolic link
+ * @rename: renames
+ * @create: makes a file, with O_EXCL in @flags so that a repeated call makes it once; @open follows
+ * @open: tells the server that a file is open; or NULL
+ * @closed: an open file of the inode is closed, for which @open has set nfsrdma_file.opened
  * @encode_read: encodes the Call of a READ
  * @take_read: decodes the results of a READ up to its data
+ * @encode_write: encodes the Call of a WRITE up to its data
+ * @take_write: decodes the results of a WRITE
+ * @encode_commit: encodes the Call of a COMMIT of the whole file
+ * @take_commit: decodes the results of a COMMIT
  * @leave: ends what the server keeps for this client; or NULL
  * @start: makes what requests need beside a connection, if it is not there; or NULL
- * @stamp: completes the message of a request that is about to leave; false if it has to wait.  This and @lost are for
- *	requests with SEQUENCE
- * @lost: what @start has made is gone
+ * @may_leave: has a request what it needs beside a credit?  This, @stamp and @abandon are for requests with SEQUENCE
+ * @stamp: completes the message of a request that is about to leave
+ * @abandon: a request ends without a reply
  */
 struct nfs_dialect {
-	bool writes;
 	uint32_t read_head;
 	int (*root)(struct nfsrdma_session *session);
 	int (*getattr)(struct nfsrdma_session *session, const char *path, const fh3 *fh, attr3 *attr);
+	int (*setattr)(struct nfsrdma_session *session, const char *path, const struct nfs_fh *fh, const set3 *attr);
 	int (*lookup)(struct nfsrdma_session *session, const char *path, const fh3 *dir, const char *name,
 		      struct nfs_fh *fh, attr3 *attr);
 	int (*readlink)(struct nfsrdma_session *session, const char *path, const fh3 *fh, char **text);
 	int (*list)(struct nfsrdma_session *session, const readdirplus3_args *args, readdirplus3_res *res);
+	int (*remove)(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
+		      bool directory);
+	int (*mkdir)(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
+		     mode_t mode);
+	int (*symlink)(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
+		       const char *text);
+	int (*rename)(struct nfsrdma_session *session, const char *path, const struct nfs_fh *from, const char *old,
+		      const struct nfs_fh *to, const char *new);
+	int (*create)(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
+		      int flags, mode_t mode, struct nfs_fh *fh);
+	int (*open)(struct nfsrdma_file *file, const char *path);
+	void (*closed)(struct nfsrdma_session *session, struct inode *inode);
 	void (*encode_read)(struct nfsrdma_session *session, struct request *req, uint64_t offset);
 	int (*take_read)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
 			 uint32_t *count, uint32_t *eof);
+	void (*encode_write)(struct nfsrdma_session *session, struct request *req, uint64_t offset, uint32_t stable);
+	int (*take_write)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
+			  struct written *written);
+	void (*encode_commit)(struct nfsrdma_session *session, struct request *req);
+	int (*take_commit)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
+			   const uint8_t **verifier);
 	void (*leave)(struct nfsrdma_session *session);
 	void (*start)(struct nfsrdma_session *session);
-	bool (*stamp)(struct nfsrdma_session *session, struct request *req);
-	void (*lost)(struct nfsrdma_session *session);
+	bool (*may_leave)(const struct nfsrdma_session *session, const struct request *req);
+	void (*stamp)(struct nfsrdma_session *session, struct request *req);
+	void (*abandon)(struct nfsrdma_session *session, struct request *req);
 };
 
 static inline fh3 nfs_fh3(const struct nfs_fh *handle)
@@ -763,6 +871,12 @@ static inline fh3 nfs_fh3(const struct nfs_fh *handle)
 }
 
 /* --- nfs.c --- */
+
+/* Bytes of the verifier of WRITE and COMMIT */
+#define NFS_VERIFIER	8
+
+/* stable_how */
+enum { UNSTABLE = 0, DATA_SYNC = 1, FILE_SYNC = 2 };
 
 int nfs_error(uint32_t status);
 bool_t nfs_xdr_nothing(XDR *xdr, ...);
@@ -782,10 +896,13 @@ int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, con
 int nfs3_prepare(struct nfsrdma_session *session, enum nfs_procedure procedure, xdrproc_t encode, const void *args,
 		 xdrproc_t decode, void *results, uint32_t bytes, uint64_t user_data);
 
+/* --- state.c; compound.h has the rest of it --- */
+
+int state_allocate(struct nfsrdma_session *session);
+
 /* --- nfs4.c --- */
 
 extern const struct nfs_dialect nfs4_dialect;
-int nfs4_allocate(struct nfsrdma_session *session);
 
 /* --- path.c --- */
 
@@ -829,12 +946,8 @@ int path_readlink(struct nfsrdma_session *session, const char *path, struct nfs_
 
 /* --- names.c --- */
 
-int names_setattr(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, set3 attr);
-set3 names_mode(mode_t mode);
-set3 names_size(uint64_t size);
+int names_resize(struct nfsrdma_session *session, const char *path, const struct nfs_fh *fh, uint64_t size);
 mode_t names_without_umask(mode_t mode);
-int names_make(struct nfsrdma_session *session, const char *path, enum nfs_procedure procedure,
-	       xdrproc_t encode, const void *args, struct nfs_fh *fh);
 
 /* --- inode.c --- */
 
@@ -915,6 +1028,7 @@ int session_like(const struct nfsrdma_session *other, const struct nfsrdma_optio
  * @cached: the same file in the cache, or NULL
  * @dropped: struct references.accepted at the last write, which dropped the references to the file
  * @ended: the last nfsrdma_pread() reached the end of the file
+ * @opened: the server knows of it: nfs_dialect.closed() follows
  */
 struct nfsrdma_file {
 	struct nfsrdma_session *session;
@@ -925,7 +1039,7 @@ struct nfsrdma_file {
 	uint32_t users;
 	struct cached_file *cached;
 	uint64_t dropped;
-	bool ended;
+	bool ended, opened;
 };
 
 #endif

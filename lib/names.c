@@ -6,24 +6,17 @@
 
 #include "library.h"
 
-int names_setattr(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, set3 attr)
+/* Set the size of a file */
+int names_resize(struct nfsrdma_session *session, const char *path, const struct nfs_fh *fh, uint64_t size)
 {
-	setattr3_args args = {.fh = nfs_fh3(fh), .attr = attr};
-	wcc3_res res = {};
-	int rc = nfs3_call(session, NFS_SETATTR, path, (xdrproc_t)xdr_setattr3_args, &args,
-			  (xdrproc_t)xdr_wcc3_res, &res, 0);
+	set3 attr = {.size = {TRUE, {size}}};
+	int rc = session->dialect->setattr(session, path, fh, &attr);
 
-	xdr_free((xdrproc_t)xdr_wcc3_res, (char *)&res);
 	/* the server has ended the references to a file whose size it changed; its notice may be on its way */
 	if (session->optimist)
 		references_drop_file(&session->optimist->references, fh);
 	cache_resized(session, fh);
 	return rc;
-}
-
-set3 names_mode(mode_t mode)
-{
-	return (set3){.mode = {TRUE, {mode & 07777}}};
 }
 
 /* umask(2) could read it only by a change, which other threads would see */
@@ -39,11 +32,6 @@ mode_t names_without_umask(mode_t mode)
 	if (file)
 		fclose(file);
 	return mode & ~mask;
-}
-
-set3 names_size(uint64_t size)
-{
-	return (set3){.size = {TRUE, {size}}};
 }
 
 static int stat_path(struct nfsrdma_session *session, const char *path, struct stat *st, bool follow_last)
@@ -89,21 +77,14 @@ EXPORTED ssize_t nfsrdma_readlink(struct nfsrdma_session *session, const char *p
 	return rc;
 }
 
-/* Call @procedure for the last component of @path */
-static int call_in_parent(struct nfsrdma_session *session, const char *path, enum nfs_procedure procedure)
+static int remove_path(struct nfsrdma_session *session, const char *path, bool directory)
 {
 	struct path_walk walk;
-	wcc3_res res = {};
 	char *name;
 	int rc = path_walk(&walk, session, path, &name, false);
 
-	if (!rc) {
-		dirop3 args = {nfs_fh3(&walk.here), name};
-
-		rc = nfs3_call(session, procedure, path, (xdrproc_t)xdr_dirop3, &args,
-			      (xdrproc_t)xdr_wcc3_res, &res, 0);
-		xdr_free((xdrproc_t)xdr_wcc3_res, (char *)&res);
-	}
+	if (!rc)
+		rc = session->dialect->remove(session, path, &walk.here, name, directory);
 	free(name);
 	path_walk_end(&walk);
 	return rc;
@@ -111,26 +92,12 @@ static int call_in_parent(struct nfsrdma_session *session, const char *path, enu
 
 EXPORTED int nfsrdma_unlink(struct nfsrdma_session *session, const char *path)
 {
-	return call_in_parent(session, path, NFS_REMOVE);
+	return remove_path(session, path, false);
 }
 
 EXPORTED int nfsrdma_rmdir(struct nfsrdma_session *session, const char *path)
 {
-	return call_in_parent(session, path, NFS_RMDIR);
-}
-
-/* CREATE, MKDIR and SYMLINK have results of one form */
-int names_make(struct nfsrdma_session *session, const char *path, enum nfs_procedure procedure,
-		xdrproc_t encode, const void *args, struct nfs_fh *fh)
-{
-	create3_res res = {};
-	int rc = nfs3_call(session, procedure, path, encode, args, (xdrproc_t)xdr_create3_res, &res, 0);
-
-	if (!rc && fh)
-		*fh = res.create3_res_u.ok.fh.present ? nfs_fh_of(&res.create3_res_u.ok.fh.post_fh3_u.fh) :
-							(struct nfs_fh){};
-	xdr_free((xdrproc_t)xdr_create3_res, (char *)&res);
-	return rc;
+	return remove_path(session, path, true);
 }
 
 EXPORTED int nfsrdma_mkdir(struct nfsrdma_session *session, const char *path, mode_t mode)
@@ -139,11 +106,8 @@ EXPORTED int nfsrdma_mkdir(struct nfsrdma_session *session, const char *path, mo
 	char *name;
 	int rc = path_walk(&walk, session, path, &name, false);
 
-	if (!rc) {
-		mkdir3_args args = {{nfs_fh3(&walk.here), name}, names_mode(names_without_umask(mode))};
-
-		rc = names_make(session, path, NFS_MKDIR, (xdrproc_t)xdr_mkdir3_args, &args, NULL);
-	}
+	if (!rc)
+		rc = session->dialect->mkdir(session, path, &walk.here, name, names_without_umask(mode));
 	free(name);
 	path_walk_end(&walk);
 	return rc;
@@ -155,11 +119,8 @@ EXPORTED int nfsrdma_symlink(struct nfsrdma_session *session, const char *text, 
 	char *name;
 	int rc = path_walk(&walk, session, path, &name, false);
 
-	if (!rc) {
-		symlink3_args args = {{nfs_fh3(&walk.here), name}, names_mode(0777), (char *)text};
-
-		rc = names_make(session, path, NFS_SYMLINK, (xdrproc_t)xdr_symlink3_args, &args, NULL);
-	}
+	if (!rc)
+		rc = session->dialect->symlink(session, path, &walk.here, name, text);
 	free(name);
 	path_walk_end(&walk);
 	return rc;
@@ -169,18 +130,12 @@ EXPORTED int nfsrdma_rename(struct nfsrdma_session *session, const char *from, c
 {
 	char *old = NULL, *new = NULL;
 	struct path_walk source, target = {};
-	rename3_res res = {};
 	int rc = path_walk(&source, session, from, &old, false);
 
 	if (!rc)
 		rc = path_walk(&target, session, to, &new, false);
-	if (!rc) {
-		rename3_args args = {{nfs_fh3(&source.here), old}, {nfs_fh3(&target.here), new}};
-
-		rc = nfs3_call(session, NFS_RENAME, from, (xdrproc_t)xdr_rename3_args, &args,
-			      (xdrproc_t)xdr_rename3_res, &res, 0);
-		xdr_free((xdrproc_t)xdr_rename3_res, (char *)&res);
-	}
+	if (!rc)
+		rc = session->dialect->rename(session, from, &source.here, old, &target.here, new);
 	free(old);
 	free(new);
 	path_walk_end(&source);
@@ -194,7 +149,7 @@ EXPORTED int nfsrdma_truncate(struct nfsrdma_session *session, const char *path,
 	int rc = path_walk(&walk, session, path, NULL, true);
 
 	if (!rc)
-		rc = names_setattr(session, path, &walk.here, names_size(size));
+		rc = names_resize(session, path, &walk.here, size);
 	path_walk_end(&walk);
 	return rc;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
-/* The procedures of NFSv3 (RFC 1813), but WRITE and COMMIT: see io.c and commit.c. */
+/* The procedures of NFSv3 (RFC 1813). */
+#include <fcntl.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "batch.h"
 #include "library.h"
@@ -53,8 +55,8 @@ static int start_call(struct nfsrdma_session *session, enum nfs_procedure proced
 	struct request *req;
 	int rc;
 
-	if (!session->dialect->writes && procedure != NFS_NULL)
-		return fail(-EROFS, "%s %s: a session with NFSv4.1 only reads", names[procedure], path);
+	if (session->dialect != &nfs3_dialect && procedure != NFS_NULL)
+		return fail(-EOPNOTSUPP, "%s %s: a session with NFSv4.1", names[procedure], path);
 	req = wait_take(session);
 	if (!req)
 		return wait_no_slot(session);
@@ -198,6 +200,102 @@ static int nfs3_list(struct nfsrdma_session *session, const readdirplus3_args *a
 			(xdrproc_t)xdr_readdirplus3_res, res, args->maxcount);
 }
 
+static set3 set_mode(mode_t mode)
+{
+	return (set3){.mode = {TRUE, {mode & 07777}}};
+}
+
+static int nfs3_setattr(struct nfsrdma_session *session, const char *path, const struct nfs_fh *fh, const set3 *attr)
+{
+	setattr3_args args = {.fh = nfs_fh3(fh), .attr = *attr};
+	wcc3_res res = {};
+	int rc = nfs3_call(session, NFS_SETATTR, path, (xdrproc_t)xdr_setattr3_args, &args,
+			  (xdrproc_t)xdr_wcc3_res, &res, 0);
+
+	xdr_free((xdrproc_t)xdr_wcc3_res, (char *)&res);
+	return rc;
+}
+
+static int nfs3_remove(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
+		       bool directory)
+{
+	dirop3 args = {nfs_fh3(dir), (char *)name};
+	wcc3_res res = {};
+	int rc = nfs3_call(session, directory ? NFS_RMDIR : NFS_REMOVE, path, (xdrproc_t)xdr_dirop3, &args,
+			  (xdrproc_t)xdr_wcc3_res, &res, 0);
+
+	xdr_free((xdrproc_t)xdr_wcc3_res, (char *)&res);
+	return rc;
+}
+
+/* CREATE, MKDIR and SYMLINK have results of one form; @fh may be NULL, and gets no bytes if the server sent none */
+static int make_name(struct nfsrdma_session *session, const char *path, enum nfs_procedure procedure,
+		     xdrproc_t encode, const void *args, struct nfs_fh *fh)
+{
+	create3_res res = {};
+	int rc = nfs3_call(session, procedure, path, encode, args, (xdrproc_t)xdr_create3_res, &res, 0);
+
+	if (!rc && fh)
+		*fh = res.create3_res_u.ok.fh.present ? nfs_fh_of(&res.create3_res_u.ok.fh.post_fh3_u.fh) :
+							(struct nfs_fh){};
+	xdr_free((xdrproc_t)xdr_create3_res, (char *)&res);
+	return rc;
+}
+
+static int nfs3_mkdir(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
+		      mode_t mode)
+{
+	mkdir3_args args = {{nfs_fh3(dir), (char *)name}, set_mode(mode)};
+
+	return make_name(session, path, NFS_MKDIR, (xdrproc_t)xdr_mkdir3_args, &args, NULL);
+}
+
+static int nfs3_symlink(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
+			const char *text)
+{
+	symlink3_args args = {{nfs_fh3(dir), (char *)name}, set_mode(0777), (char *)text};
+
+	return make_name(session, path, NFS_SYMLINK, (xdrproc_t)xdr_symlink3_args, &args, NULL);
+}
+
+static int nfs3_rename(struct nfsrdma_session *session, const char *path, const struct nfs_fh *from, const char *old,
+		       const struct nfs_fh *to, const char *new)
+{
+	rename3_args args = {{nfs_fh3(from), (char *)old}, {nfs_fh3(to), (char *)new}};
+	rename3_res res = {};
+	int rc = nfs3_call(session, NFS_RENAME, path, (xdrproc_t)xdr_rename3_args, &args,
+			  (xdrproc_t)xdr_rename3_res, &res, 0);
+
+	xdr_free((xdrproc_t)xdr_rename3_res, (char *)&res);
+	return rc;
+}
+
+static int nfs3_create(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
+		       int flags, mode_t mode, struct nfs_fh *fh)
+{
+	create3_args args = {{nfs_fh3(dir), (char *)name}, {.mode = CREATE_GUARDED}};
+	set3 attr = set_mode(mode);
+	attr3 found;
+	int rc;
+
+	if (flags & O_EXCL) {
+		args.how.mode = CREATE_EXCLUSIVE;
+		if (getrandom(args.how.create3_how_u.verf, sizeof(verf3), 0) != sizeof(verf3))
+			return fail(-EIO, "getrandom: %s", strerror(errno));
+		/* the server keeps the verifier in the times */
+		attr.atime = 1;
+		attr.mtime = 1;
+	} else {
+		args.how.create3_how_u.attr = attr;
+	}
+	rc = make_name(session, path, NFS_CREATE, (xdrproc_t)xdr_create3_args, &args, fh);
+	if (!rc && !fh->length)
+		rc = nfs3_lookup(session, path, &args.where.dir, name, fh, &found);
+	if (!rc && flags & O_EXCL)
+		rc = nfs3_setattr(session, path, fh, &attr);
+	return rc;
+}
+
 /* The mount daemon has the file handle, FSINFO the limits */
 static int nfs3_root(struct nfsrdma_session *session)
 {
@@ -245,14 +343,83 @@ static int nfs3_take_read(struct nfsrdma_session *session, struct request *req, 
 	return 0;
 }
 
+static void nfs3_encode_write(struct nfsrdma_session *session, struct request *req, uint64_t offset, uint32_t stable)
+{
+	const struct nfs_fh *fh = &req->io.file->fh;
+	uint8_t *at = put_opaque(request_begin(session, req, NFS_WRITE), fh->bytes, fh->length);
+
+	at = put64(at, offset);
+	at = put32(at, req->io.count);
+	at = put32(at, stable);
+	at = put32(at, req->io.count);
+	req->length = at - (req->message + HEADER_ROOM);
+}
+
+static bool take_verifier(struct rpc_body *results, const uint8_t **verifier)
+{
+	*verifier = results->at;
+	return skip(results, NFS_VERIFIER);
+}
+
+static int nfs3_take_write(struct nfsrdma_session *session, struct request *req, struct rpc_body *results,
+			   struct written *written)
+{
+	uint32_t status;
+
+	(void)session, (void)req;
+	if (!take32(results, &status) || !skip_optional(results, NFS_PRE_ATTR_BYTES) ||
+	    !skip_optional(results, NFS_ATTR_BYTES))
+		return -EBADMSG;
+	if (status)
+		return nfs_error(status);
+	if (!take32(results, &written->count) || !take32(results, &written->committed) ||
+	    !take_verifier(results, &written->verifier))
+		return -EBADMSG;
+	return 0;
+}
+
+static void nfs3_encode_commit(struct nfsrdma_session *session, struct request *req)
+{
+	const struct nfs_fh *fh = &req->io.file->fh;
+	uint8_t *at = put_opaque(request_begin(session, req, NFS_COMMIT), fh->bytes, fh->length);
+
+	/* all of the file */
+	at = put64(at, 0);
+	at = put32(at, 0);
+	req->length = at - (req->message + HEADER_ROOM);
+}
+
+static int nfs3_take_commit(struct nfsrdma_session *session, struct request *req, struct rpc_body *results,
+			    const uint8_t **verifier)
+{
+	uint32_t status;
+
+	(void)session, (void)req;
+	if (!take32(results, &status) || !skip_optional(results, NFS_PRE_ATTR_BYTES) ||
+	    !skip_optional(results, NFS_ATTR_BYTES))
+		return -EBADMSG;
+	if (status)
+		return nfs_error(status);
+	return take_verifier(results, verifier) ? 0 : -EBADMSG;
+}
+
 const struct nfs_dialect nfs3_dialect = {
-	.writes = true,
 	.read_head = NFR_WIRE_READ_ANSWER,
 	.root = nfs3_root,
 	.getattr = nfs3_getattr,
+	.setattr = nfs3_setattr,
 	.lookup = nfs3_lookup,
 	.readlink = nfs3_readlink,
 	.list = nfs3_list,
+	.remove = nfs3_remove,
+	.mkdir = nfs3_mkdir,
+	.symlink = nfs3_symlink,
+	.rename = nfs3_rename,
+	.create = nfs3_create,
 	.encode_read = nfs3_encode_read,
 	.take_read = nfs3_take_read,
+	.encode_write = nfs3_encode_write,
+	.take_write = nfs3_take_write,
+	.encode_commit = nfs3_encode_commit,
+	.take_commit = nfs3_take_commit,
 };

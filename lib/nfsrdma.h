@@ -17,6 +17,12 @@
  * recognizes a repeated call.  After -ETIMEDOUT or -EINTR the server may have executed the call, or may still do so.
  * -ESTALE means that the file is gone: open it again.  The server gets the user and at most 16 groups of the process.
  *
+ * With NFSv4.1 the server knows which files are open for writing.  It may forget them if the session makes no call for
+ * the lease time of the server (nfsd: 90 seconds): the library starts no thread that would renew the lease, which any
+ * call does.  After that, and after a restart of the server, the session opens its files again by itself, and calls
+ * wait for that; nothing is lost, but the server checks the permissions again.  A file that it does not open again
+ * reports the error of that by each read and write.
+ *
  * Structs that later versions may extend begin with their size, which the caller sets: programs that were compiled
  * with an earlier header run with this library, and the other way round as long as they use nothing newer.
  */
@@ -52,7 +58,7 @@ struct nfsrdma_region;
  * @timeout: milliseconds until a call fails with -ETIMEDOUT, from its start; also of nfsrdma_connect()
  *	(default: 60000)
  * @arena: bytes of registered memory for data outside of registered regions, up to 4 MiB (default: 4 MiB)
- * @version: 3 for NFSv3, or 41 for NFSv4.1, which needs no mount daemon and only reads (default: 3)
+ * @version: 3 for NFSv3, or 41 for NFSv4.1, which needs no mount daemon (default: 3)
  * @personality: personality to request from a server of nfsrdma, as a bit of nfsrdma_terms.personalities; such a
  *	session has no directory and makes no calls (default: none)
  * @optimistic: 1 to have files with NFSRDMA_OPTIMISTIC, with NFSv3: a server of nfsrdma then lets the session read
@@ -92,7 +98,8 @@ struct nfsrdma_options {
  * @personalities: a bit if the server is nfsrdma and accepts options.personality or
  *	options.optimistic; kmod/personality.h has the bits
  * @read_max: bytes of the largest read (rtmax of FSINFO, at most 1 MiB); 0 without an export
- * @write_max: bytes of the largest write (wtmax of FSINFO, at most 1 MiB); 0 without an export
+ * @write_max: bytes of the largest write (wtmax of FSINFO, at most 1 MiB); 0 without an export.  With NFSv4.1 both
+ *	are limited by the messages of the session, too
  * @address: address of the server, as text
  * @device: RDMA device of this host
  */
@@ -114,7 +121,8 @@ struct nfsrdma_terms {
  * struct nfsrdma_stats - what a session did since it was opened
  * @size: sizeof(struct nfsrdma_stats); nfsrdma_stats() sets it to the bytes that the library knows, and fills those
  * @calls: RPCs sent, without the repeated ones
- * @resent: RPCs sent again, after a lost connection or because the server was busy (NFS3ERR_JUKEBOX)
+ * @resent: RPCs sent again, after a lost connection, because the server was busy (NFS3ERR_JUKEBOX), or after the loss
+ *	of what an NFSv4.1 server keeps
  * @connects: connections made
  * @read_bytes: bytes of data that the server returned
  * @written_bytes: bytes of data that the server took
@@ -425,7 +433,8 @@ int nfsrdma_closedir(struct nfsrdma_dir *dir);
  * size and times of the file with those of the cached data (close-to-open consistency).  A write or truncate of this
  * session drops the cached data of the file.
  *
- * The server checks the permissions with each read and write, not here.
+ * The server checks the permissions with each read and write, not here.  With NFSv4.1 it checks those for writing
+ * here, too.
  *
  * Return: 0; -EINVAL for another flag, such as O_APPEND; or another negative errno value.
  */
@@ -451,7 +460,7 @@ int nfsrdma_open(struct nfsrdma_session *session, const char *path, int flags, m
 int nfsrdma_close(struct nfsrdma_file *file);
 
 /**
- * nfsrdma_release - close a file without a message to the server
+ * nfsrdma_release - close a file without a wait for the server
  * @file: an open file, or NULL
  *
  * Unfinished reads and writes of the file complete as they would have, so their memory stays in use.  What the file

@@ -191,8 +191,10 @@ bool reply_complete(struct nfsrdma_session *session, const struct ibv_wc *wc)
 /* All completions of a poll are handled: post @n receives again, and send what may leave now */
 void reply_repost(struct nfsrdma_session *session, const uint32_t *numbers, uint32_t n)
 {
+	if (session->nfs4.starved)
+		session->dialect->start(session);
 	if (reply_post(session, numbers, n))
 		connection_lost(session, -EIO, "the device takes no receive");
-	else if (n || (session->optimist && session->waiting.head))
+	else if (n || session->waiting.head)
 		send_flush(session);
 }

@@ -44,8 +44,8 @@ int requests_allocate(struct nfsrdma_session *session)
 	session->signal_every = session->options.depth / 4 ? session->options.depth / 4 : 1;
 	/* one request more, for calls that wait while a batch is unfinished */
 	session->nslots = session->options.depth + 1 + session->signal_every;
-	/* the last one is for calls that make an NFSv4.1 session */
-	session->nslots++;
+	/* and one for calls that make an NFSv4.1 session */
+	session->nslots += session->options.version == 41;
 	session->nreceives = session->options.depth + 2 + RECEIVES_MORE;
 	session->slots = calloc(session->nslots, sizeof(*session->slots));
 	session->send_wrs = calloc(session->nslots, sizeof(*session->send_wrs));
@@ -61,7 +61,7 @@ int requests_allocate(struct nfsrdma_session *session)
 	request_list_clear(&session->held);
 	request_list_clear(&session->waiting);
 	request_list_clear(&session->delayed);
-	for (i = 0; i < session->nslots - 1; i++)
+	for (i = 0; i < session->nslots; i++)
 		request_list_add(&session->free, &session->slots[i]);
 	/* a later process of the same host must not repeat the XIDs of this one */
 	if (getrandom(&session->counter, sizeof(session->counter), 0) != sizeof(session->counter))
@@ -99,13 +99,6 @@ static void reset(struct nfsrdma_session *session, struct request *req)
 	};
 }
 
-/* A call that is made again, as another one, has another XID */
-void request_renumber(struct nfsrdma_session *session, struct request *req)
-{
-	req->xid = new_xid(session, req);
-	store32(req->message + HEADER_ROOM, req->xid);
-}
-
 /* A free slot whose Send has completed, as a request without a message; or NULL */
 struct request *request_take(struct nfsrdma_session *session)
 {
@@ -118,6 +111,35 @@ struct request *request_take(struct nfsrdma_session *session)
 	request_list_remove(&session->free, req);
 	reset(session, req);
 	return req;
+}
+
+/* A call that is made again, as another one, has another XID, which send_flush() writes */
+void request_renumber(struct nfsrdma_session *session, struct request *req)
+{
+	req->xid = new_xid(session, req);
+	req->renumbered = true;
+}
+
+/*
+ * May a message change?  The device may still read that of a Send which has not completed: then the request takes the
+ * memory of a free slot.
+ */
+bool request_may_change(struct nfsrdma_session *session, struct request *req)
+{
+	struct request *other, old = *req;
+
+	if (was_sent(session, req))
+		return true;
+	other = request_take(session);
+	if (!other)
+		return false;
+	req->message = other->message;
+	req->send = other->send;
+	other->message = old.message;
+	other->send = old.send;
+	memcpy(req->message + HEADER_ROOM, other->message + HEADER_ROOM, req->length);
+	request_release(session, other);
+	return true;
 }
 
 /* The number of free slots, which include those whose Send has not completed */
@@ -163,9 +185,9 @@ void request_finish(struct nfsrdma_session *session, struct request *req, int er
 {
 	req->error = error;
 	req->state = REQUEST_DONE;
-	/* no result of SEQUENCE: whether the server used the slot's sequence is unknown */
+	/* no result of SEQUENCE */
 	if (req->nfs4_slot >= 0)
-		session->dialect->lost(session);
+		session->dialect->abandon(session, req);
 	if (req->done)
 		req->done(session, req);
 }
@@ -174,21 +196,6 @@ void request_finish(struct nfsrdma_session *session, struct request *req, int er
 void request_expect(struct request *req, uint32_t bytes)
 {
 	req->reply_most = REPLY_HEAD + bytes;
-}
-
-/* The slot of calls that make an NFSv4.1 session: there is one at a time */
-struct request *request_take_setup(struct nfsrdma_session *session)
-{
-	struct request *req = &session->slots[session->nslots - 1];
-
-	reset(session, req);
-	return req;
-}
-
-void request_end_setup(struct nfsrdma_session *session, struct request *req)
-{
-	(void)session;
-	req->state = REQUEST_FREE;
 }
 
 /* Add a request to the next batch */

@@ -108,22 +108,30 @@ static uint32_t encode_message(struct nfsrdma_session *session, struct request *
 	return head.proc == NFR_NOMSG ? size : size + req->length;
 }
 
-/* With NFSv4.1, requests wait for the session, and for a slot of it */
-static bool may_leave(struct nfsrdma_session *session, struct request *req)
-{
-	if (!req->sequenced)
-		return true;
-	if (req != session->nfs4.setup && session->nfs4.state != NFS4_READY)
-		return false;
-	return session->dialect->stamp(session, req);
-}
-
 /* The first waiting request that the arena has room for, or NULL: those behind it may be the ones that fill it */
 static struct request *first_with_room(struct nfsrdma_session *session)
 {
 	struct request *req = session->waiting.head;
 
 	while (req && !provide_room(session, req))
+		req = req->next;
+	return req;
+}
+
+/* With NFSv4.1, requests wait for the session and a slot of it, see state.c */
+static bool may_leave(struct nfsrdma_session *session, struct request *req)
+{
+	if (req->sequenced && !session->dialect->may_leave(session, req))
+		return false;
+	return !req->renumbered || request_may_change(session, req);
+}
+
+/* The same as first_with_room(), of those that may leave */
+static struct request *first_to_leave(struct nfsrdma_session *session)
+{
+	struct request *req = session->waiting.head;
+
+	while (req && !(may_leave(session, req) && provide_room(session, req)))
 		req = req->next;
 	return req;
 }
@@ -168,12 +176,17 @@ void send_flush(struct nfsrdma_session *session)
 	while (session->waiting.head && session->in_flight < session->credits) {
 		struct ibv_send_wr *wr = &session->send_wrs[n];
 		struct ibv_sge *sge = &session->send_sges[n];
-		struct request *req = first_with_room(session);
+		struct request *req = first_to_leave(session);
 		uint32_t length;
 		uint8_t *start;
 
-		if (!req || !may_leave(session, req))
+		if (!req)
 			break;
+		if (req->renumbered)
+			store32(req->message + HEADER_ROOM, req->xid);
+		req->renumbered = false;
+		if (req->sequenced)
+			session->dialect->stamp(session, req);
 		length = encode_message(session, req, &start);
 		if (!now)
 			now = now_ms();
@@ -205,7 +218,7 @@ void send_flush(struct nfsrdma_session *session)
 void send_ready(struct nfsrdma_session *session, struct request *req)
 {
 	req->state = REQUEST_WAITING;
-	if (req != session->nfs4.setup) {
+	if (req != session->nfs4.setup || session->nfs4.call >= CALL_RETURN) {
 		request_list_add(&session->waiting, req);
 		return;
 	}
@@ -271,7 +284,7 @@ void send_disconnected(struct nfsrdma_session *session)
 		request_list_join(&again, &session->waiting);
 		request_list_join(&session->waiting, &again);
 	}
-	/* the others wait for it: it leaves first again */
+	/* it leaves first again, if the others wait for it, or else last: a new connection has one credit */
 	if (session->nfs4.setup && session->nfs4.setup->state == REQUEST_WAITING) {
 		request_list_remove(&session->waiting, session->nfs4.setup);
 		send_ready(session, session->nfs4.setup);

@@ -176,7 +176,7 @@ static int connect_host(struct nfsrdma_session *session)
 /* Make what a session needs before its connection; requires its options and its target */
 static int prepare_session(struct nfsrdma_session *session)
 {
-	int rc = nfs4_allocate(session);
+	int rc = state_allocate(session);
 
 	if (rc)
 		return rc;

@@ -81,7 +81,7 @@ def copy(source: str, target: str, options: Options) -> Copied:
     if is_remote(source) == is_remote(target):
         raise UsageError("one of source and target is SERVER:/PATH, the other a local path")
     if is_remote(source):
-        with open_place(source, reading=True) as place:
+        with open_place(source) as place:
             return _download(place, Path(target), options)
     return _upload(Path(source), target, options)
 

@@ -15,7 +15,7 @@ __all__ = ["attributes", "content", "listing"]
 
 def listing(target: str, attributes: bool) -> list[tuple[str, os.stat_result | None]]:
     """The entries of a directory by name, with ``attributes`` if requested; or one file."""
-    with open_place(target, reading=True) as place:
+    with open_place(target) as place:
         status = place.session.stat(place.path)
         if not stat.S_ISDIR(status.st_mode):
             return [(place.name, status)]
@@ -28,11 +28,11 @@ def listing(target: str, attributes: bool) -> list[tuple[str, os.stat_result | N
 
 def attributes(target: str) -> os.stat_result:
     """The attributes of a file, or of a symbolic link itself."""
-    with open_place(target, reading=True) as place:
+    with open_place(target) as place:
         return place.session.lstat(place.path)
 
 
 def content(target: str) -> Iterator[memoryview]:
     """The bytes of a file, each piece until the next."""
-    with open_place(target, reading=True) as place, place.session.open(place.path) as file:
+    with open_place(target) as place, place.session.open(place.path) as file:
         yield from read_pieces(place.session, file, 0, file.size())

@@ -60,16 +60,16 @@ def split_server(text: str) -> tuple[str, int]:
     return match[1], int(match[2] or 0)
 
 
-def open_place(target: str, reading: bool = False) -> Place:
+def open_place(target: str) -> Place:
     """Open a session for SERVER:/PATH: with that directory, else with the one above.
 
-    A mount daemon knows directories, and most answer root only.  To read, NFSv4.1 is next: it needs
-    no mount daemon.
+    A mount daemon knows directories, and most answer root only.  NFSv4.1 is next: it needs no mount
+    daemon.
     """
     try:
         return _open(target, "3")
     except OSError as error:
-        if not reading or error.errno not in _NOT_ANSWERED:
+        if error.errno not in _NOT_ANSWERED:
             raise
         first = error
     try:

@@ -141,7 +141,7 @@ def connect(  # noqa: PLR0913 - the options of the library
 ) -> Session:
     """Open a session with SERVER:/DIRECTORY, or with SERVER alone; an IPv6 address has brackets.
 
-    ``timeout`` is in seconds.  ``vers`` is 3, or 4.1, which needs no mount daemon and only reads.
+    ``timeout`` is in seconds.  ``vers`` is 3, or 4.1, which needs no mount daemon.
     A session that requests a ``personality`` of nfsrdma is for its terms only.  An ``optimistic``
     one reads the page cache of a server of nfsrdma by RDMA; ``cache`` is in bytes.  0 selects the
     default of lib/nfsrdma.h, which explains the options.  OSError if the server

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libnfsrdma over an RDMA device and an NFSv3 server in this process: see device.h.
+"""libnfsrdma over an RDMA device and an NFS server in this process: see device.h.
 
 ``build()`` compiles the unchanged sources of lib/ with both; ``Device`` is what a test sets, reads
 and breaks.  A form with a sanitizer loads into a Python that was started with ``preloaded()``.
@@ -38,6 +38,9 @@ _OPTIONS = {
 FILE, FOLDER, LINK = 1, 2, 5
 ANY = 2**64 - 1
 LOOKUP, READ, WRITE, MKDIR, READDIRPLUS, COMMIT = 3, 6, 7, 9, 17, 21
+OPERATION = 0x10000
+"""Added to the number of an operation of NFSv4.1, where a procedure of NFSv3 could stand."""
+GRACE_CLIENTS, GRACE_FOREVER = 2**64 - 2, 2**64 - 1
 _FAULTS = 8192
 _FOLDER = ROOT / "out" / "device"
 
@@ -133,17 +136,17 @@ class Device:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._functions = ctypes.CDLL(str(path))
-        self._functions.device_get.restype = ctypes.c_int64
-        self._functions.device_get_file.restype = ctypes.c_int64
-        self._functions.device_signal_at.restype = ctypes.c_int64
-        self.opcode = self._functions.device_opcode
+        self.functions = ctypes.CDLL(str(path))
+        self.functions.device_get.restype = ctypes.c_int64
+        self.functions.device_get_file.restype = ctypes.c_int64
+        self.functions.device_signal_at.restype = ctypes.c_int64
+        self.opcode = self.functions.device_opcode
         self.opcode.argtypes = [ctypes.py_object] * 3
         self.opcode.restype = None
-        self._functions.device_reset()
+        self.functions.device_reset()
 
     def __getattr__(self, name: str) -> int:
-        value = int(self._functions.device_get(name.encode()))
+        value = int(self.functions.device_get(name.encode()))
         if name.startswith("_") or value < 0:
             raise AttributeError(name)
         return value
@@ -151,62 +154,79 @@ class Device:
     def set(self, **settings: int) -> None:
         """Settings of the device and of the server, see struct settings."""
         for name, value in settings.items():
-            assert not self._functions.device_set(name.encode(), ctypes.c_uint64(value)), name
+            assert not self.functions.device_set(name.encode(), ctypes.c_uint64(value)), name
 
     def hold(self, *procedures: int) -> None:
         """Keep the replies of these procedures, and send all others that were kept."""
         self.set(hold=sum(1 << each for each in procedures))
 
+    def hold4(self, *operations: int) -> None:
+        """The same of COMPOUNDs that have one of these operations."""
+        self.set(hold4=sum(1 << each for each in operations))
+
     def fail(self, step: str, error: int, after: int = 0, times: int = 1) -> None:
         """Fail a step of verbs or rdma_cm."""
         words = (ctypes.c_uint64(after), ctypes.c_uint64(times))
-        self._functions.device_fail(step.encode(), error, *words)
+        self.functions.device_fail(step.encode(), error, *words)
 
     def heal(self) -> None:
         """Have all steps succeed."""
         self.fail("", 0, times=0)
 
     def error(self, procedure: int, status: int, offset: int = ANY, times: int = 1) -> None:
-        """Answer the next calls of a procedure with a status of RFC 1813."""
+        """Answer the next calls of a procedure, or operations, with a status of the RFCs."""
         words = (ctypes.c_uint32(procedure), ctypes.c_uint64(offset), ctypes.c_uint32(status))
-        self._functions.device_error(*words, ctypes.c_uint64(times))
+        self.functions.device_error(*words, ctypes.c_uint64(times))
 
     def end_connections(self) -> None:
         """End all connections, as a server that restarts without loss does."""
-        self._functions.device_end()
+        self.functions.device_end()
 
     def restart(self) -> None:
         """Restart the server: what no COMMIT or stable write has put on its disk is lost."""
-        self._functions.device_restart()
+        self.functions.device_restart()
+
+    def expire(self, path: str = "", admin: bool = False, forgotten: bool = False) -> None:
+        """Revoke the state of all clients, or the opens of a file.
+
+        Their use has NFS4ERR_EXPIRED, with ``admin`` NFS4ERR_ADMIN_REVOKED; SEQUENCE reports it
+        until FREE_STATEID.  The server has no trace of what is ``forgotten``.
+        """
+        words = (os.fsencode(path) or None, ctypes.c_bool(admin), ctypes.c_bool(forgotten))
+        self.functions.device_expire(*words)
+
+    def discard_clients(self) -> None:
+        """Discard all clients of NFSv4.1 and their sessions, as a server may do without leases."""
+        self.functions.device_discard_clients()
 
     def put(self, path: str, data: bytes = b"", kind: int = FILE, mode: int = 0o644) -> None:
         """Make a file, a directory or a link on the server, and the directories above it."""
         words = (os.fsencode(path), kind, mode, data, ctypes.c_uint64(len(data)))
-        assert not self._functions.device_put(*words), path
+        assert not self.functions.device_put(*words), path
 
     def put_name(self, path: str, name: bytes) -> None:
         """Put a file into a directory by a name that no path has, such as one with a slash."""
-        assert not self._functions.device_put_name(os.fsencode(path), name), path
+        assert not self.functions.device_put_name(os.fsencode(path), name), path
 
     def set_time(self, path: str, ns: int) -> None:
         """Set the times of a file, in nanoseconds."""
-        assert not self._functions.device_set_time(os.fsencode(path), ctypes.c_uint64(ns)), path
+        assert not self.functions.device_set_time(os.fsencode(path), ctypes.c_uint64(ns)), path
 
     def get(self, path: str, disk: bool = False) -> bytes | None:
         """The bytes of a file; None if there is none."""
         words = (os.fsencode(path), ctypes.c_bool(disk))
-        size = self._functions.device_get_file(*words, None, ctypes.c_uint64(0))
+        size = self.functions.device_get_file(*words, None, ctypes.c_uint64(0))
         if size < 0:
             return None
         data = ctypes.create_string_buffer(size + 1)
-        self._functions.device_get_file(*words, data, ctypes.c_uint64(size))
+        self.functions.device_get_file(*words, data, ctypes.c_uint64(size))
         return data.raw[:size]
 
     @property
     def faults(self) -> list[str]:
         """Calls and messages of the library that verbs or the RFCs forbid."""
         text = ctypes.create_string_buffer(_FAULTS)
-        self._functions.device_faults(text, ctypes.c_size_t(_FAULTS))
+        self.functions.device_faults(text, ctypes.c_size_t(_FAULTS))
         return text.value.decode().splitlines()
 
     @property
@@ -218,11 +238,11 @@ class Device:
 
     def reset(self) -> None:
         """All settings, counts, files and faults as at the start."""
-        self._functions.device_reset()
+        self.functions.device_reset()
 
     def signal_at(self, number: int) -> int:
         """Have SIGINT arrive at this opcode, counted from now; returns those that were counted."""
-        return int(self._functions.device_signal_at(ctypes.c_int64(number)))
+        return int(self.functions.device_signal_at(ctypes.c_int64(number)))
 
     def tracing(self, frame: Any, event: str, arg: Any) -> Any:
         """For sys.settrace(): counts the opcodes of the package, and of nothing else."""

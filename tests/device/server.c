@@ -2,305 +2,20 @@
 /* The server: RPC-over-RDMA version 1 (RFC 8166), its use by NFS (RFC 8267), NFSv3 (RFC 1813) and MNT. */
 #include <netdb.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include <rpc/rpc.h>
 
-#include "device.h"
-
-#define ROOM		(4 << 20)
-#define FH_BYTES	28
+#include "server.h"
 
 enum { GETATTR = 1, SETATTR, LOOKUP, ACCESS, READLINK, READ, WRITE, CREATE, MKDIR, SYMLINK, REMOVE = 12, RMDIR, RENAME,
        READDIRPLUS = 17, FSINFO = 19, COMMIT = 21 };
 enum { OK = 0, ERR_NOENT = 2, ERR_ACCES = 13, ERR_EXIST = 17, ERR_NOTDIR = 20, ERR_ISDIR = 21, ERR_INVAL = 22, ERR_FBIG = 27,
        ERR_NOTEMPTY = 66, ERR_STALE = 70, ERR_NOTSUPP = 10004 };
-enum { FILE_TYPE = 1, FOLDER_TYPE = 2, LINK_TYPE = 5 };
-enum { UNSTABLE = 0, FILE_SYNC = 2 };
 
-/* --- files --- */
+uint64_t server_verifier = 0x1122334455667788;
 
-struct entry {
-	struct entry *next;
-	uint64_t cookie;
-	struct node *node;
-	char name[256];
-};
-
-struct bytes {
-	uint8_t *at;
-	uint64_t size;
-};
-
-struct node {
-	struct node *next;
-	uint64_t number;
-	uint32_t type, mode, links;
-	struct bytes data, disk;	/* what the server answers with, and what a restart leaves */
-	struct entry *entries;
-	uint64_t cookie;
-	uint8_t create_verifier[8];
-	uint64_t modified;
-};
-
-static struct node *nodes, *root;
-static uint64_t next_number = 2, verifier = 0x1122334455667788;
-
-static void *must(void *memory)
-{
-	if (!memory)
-		abort();
-	return memory;
-}
-
-static void resize(struct bytes *bytes, uint64_t size)
-{
-	bytes->at = must(realloc(bytes->at, size + 1));
-	if (size > bytes->size)
-		memset(bytes->at + bytes->size, 0, size - bytes->size);
-	bytes->size = size;
-}
-
-static void store(struct bytes *bytes, uint64_t offset, const void *data, uint64_t length)
-{
-	if (offset + length > bytes->size)
-		resize(bytes, offset + length);
-	if (length)
-		memcpy(bytes->at + offset, data, length);
-}
-
-static void modify(struct node *node)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	/* times of two changes differ */
-	node->modified = now.tv_sec * 1000000000ULL + now.tv_nsec;
-}
-
-static struct node *new_node(uint32_t type, uint32_t mode)
-{
-	struct node *node = must(calloc(1, sizeof(*node)));
-
-	*node = (struct node){ .next = nodes, .number = next_number++, .type = type, .mode = mode, .links = 1 };
-	modify(node);
-	nodes = node;
-	return node;
-}
-
-static struct entry *entry_of(struct node *folder, const char *name)
-{
-	struct entry *each;
-
-	for (each = folder->entries; each; each = each->next)
-		if (!strcmp(each->name, name))
-			return each;
-	return NULL;
-}
-
-static void add_entry(struct node *folder, const char *name, struct node *node)
-{
-	struct entry *new = must(calloc(1, sizeof(*new))), **at = &folder->entries;
-
-	snprintf(new->name, sizeof(new->name), "%s", name);
-	new->node = node;
-	new->cookie = ++folder->cookie;
-	while (*at)
-		at = &(*at)->next;
-	*at = new;
-	modify(folder);
-}
-
-static void free_node(struct node *node)
-{
-	while (node->entries) {
-		struct entry *entry = node->entries;
-
-		node->entries = entry->next;
-		free(entry);
-	}
-	free(node->data.at);
-	free(node->disk.at);
-	free(node);
-}
-
-static void remove_entry(struct node *folder, const char *name)
-{
-	struct entry **at = &folder->entries, *entry;
-	struct node **node;
-
-	while (strcmp((*at)->name, name))
-		at = &(*at)->next;
-	entry = *at;
-	*at = entry->next;
-	modify(folder);
-	if (!--entry->node->links) {
-		for (node = &nodes; *node != entry->node; node = &(*node)->next)
-			;
-		*node = entry->node->next;
-		free_node(entry->node);
-	}
-	free(entry);
-}
-
-/* The node of an absolute path, or NULL; @make: the folders above, and the last component by its type */
-static struct node *walk(const char *path, uint32_t make, uint32_t mode)
-{
-	struct node *at = root;
-	char name[256];
-
-	while (*(path += strspn(path, "/"))) {
-		size_t length = strcspn(path, "/");
-		struct entry *entry;
-
-		if (at->type != FOLDER_TYPE || length >= sizeof(name))
-			return NULL;
-		memcpy(name, path, length);
-		name[length] = '\0';
-		path += length;
-		entry = entry_of(at, name);
-		if (!entry && make) {
-			bool last = !path[strspn(path, "/")];
-
-			add_entry(at, name, new_node(last ? make : FOLDER_TYPE, last ? mode : 0755));
-			entry = entry_of(at, name);
-		}
-		if (!entry)
-			return NULL;
-		at = entry->node;
-	}
-	return at;
-}
-
-/* --- XDR --- */
-
-struct in {
-	const uint8_t *at;
-	size_t left;
-	bool bad;
-};
-
-struct out {
-	uint8_t *at;
-	size_t used;
-};
-
-static uint32_t get(struct in *in)
-{
-	const uint8_t *at = in->at;
-
-	if (in->left < 4) {
-		in->bad = true;
-		return 0;
-	}
-	in->at += 4;
-	in->left -= 4;
-	return (uint32_t)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3];
-}
-
-static uint64_t get64(struct in *in)
-{
-	uint64_t high = get(in);
-
-	return high << 32 | get(in);
-}
-
-/* Bytes and their padding, which is zero (RFC 4506, section 3) */
-static const uint8_t *get_bytes(struct in *in, uint32_t length)
-{
-	uint32_t whole = (length + 3) & ~3U, i;
-	const uint8_t *at = in->at;
-
-	if (whole < length || in->left < whole) {
-		in->bad = true;
-		return NULL;
-	}
-	for (i = length; i < whole; i++)
-		if (at[i])
-			fault("padding of XDR that is not zero");
-	in->at += whole;
-	in->left -= whole;
-	return at;
-}
-
-static void get_name(struct in *in, char *name, uint32_t most)
-{
-	uint32_t length = get(in);
-	const uint8_t *bytes = length < most ? get_bytes(in, length) : NULL;
-
-	*name = '\0';
-	in->bad |= !bytes;
-	if (bytes) {
-		memcpy(name, bytes, length);
-		name[length] = '\0';
-	}
-}
-
-static void put(struct out *out, uint32_t value)
-{
-	uint8_t *at = out->at + out->used;
-
-	if (out->used + 4 > ROOM)
-		abort();
-	at[0] = value >> 24;
-	at[1] = value >> 16;
-	at[2] = value >> 8;
-	at[3] = value;
-	out->used += 4;
-}
-
-static void put64(struct out *out, uint64_t value)
-{
-	put(out, value >> 32);
-	put(out, value);
-}
-
-static void put_bytes(struct out *out, const void *data, uint32_t length)
-{
-	uint32_t whole = (length + 3) & ~3U;
-
-	if (out->used + whole > ROOM)
-		abort();
-	memcpy(out->at + out->used, data, length);
-	memset(out->at + out->used + length, 0, whole - length);
-	out->used += whole;
-}
-
-static void put_opaque(struct out *out, const void *data, uint32_t length)
-{
-	put(out, length);
-	put_bytes(out, data, length);
-}
-
-/* --- file handles and attributes --- */
-
-static void put_fh(struct out *out, const struct node *node)
-{
-	uint8_t fh[FH_BYTES];
-
-	memset(fh, 0x5c, sizeof(fh));
-	memcpy(fh, &node->number, sizeof(node->number));
-	put_opaque(out, fh, sizeof(fh));
-}
-
-/* The node of a handle, NULL if it is gone */
-static struct node *get_fh(struct in *in)
-{
-	const uint8_t *fh;
-	struct node *node;
-	uint64_t number;
-
-	if (get(in) != FH_BYTES || !(fh = get_bytes(in, FH_BYTES))) {
-		in->bad = true;
-		return NULL;
-	}
-	memcpy(&number, fh, sizeof(number));
-	for (node = nodes; node && node->number != number; node = node->next)
-		;
-	return node;
-}
+/* --- attributes --- */
 
 static void put_time(struct out *out, uint64_t ns)
 {
@@ -376,27 +91,39 @@ static void apply(struct node *node, const struct change *change)
 	if (change->has_mode)
 		node->mode = change->mode & 07777;
 	if (change->has_size) {
-		resize(&node->data, change->size);
-		resize(&node->disk, change->size);
-		modify(node);
+		bytes_resize(&node->data, change->size);
+		bytes_resize(&node->disk, change->size);
+		node_modify(node);
 	}
 }
 
 /* --- errors that a test asks for --- */
+
+/* What a test says of a procedure is true of the operation of NFSv4.1, too, that does the same */
+static const uint8_t operation_of[] = {
+	[SETATTR] = 34, [LOOKUP] = 15, [ACCESS] = 3, [READLINK] = 27, [READ] = 25, [WRITE] = 38, [CREATE] = 18,
+	[MKDIR] = 6, [SYMLINK] = 6, [REMOVE] = 28, [RMDIR] = 28, [RENAME] = 29, [READDIRPLUS] = 26, [COMMIT] = 5,
+};
+
+static bool does(uint32_t wanted, uint32_t procedure)
+{
+	return wanted == procedure || (wanted < sizeof(operation_of) && operation_of[wanted] &&
+				       procedure == (OPERATION | operation_of[wanted]));
+}
 
 static struct failure {
 	uint32_t procedure, status;
 	uint64_t offset, times;
 } failures[16];
 
-static uint32_t asked_failure(uint32_t procedure, uint64_t offset)
+uint32_t server_failure(uint32_t procedure, uint64_t offset)
 {
 	size_t i;
 
 	for (i = 0; i < sizeof(failures) / sizeof(*failures); i++) {
 		struct failure *each = &failures[i];
 
-		if (each->times && each->procedure == procedure &&
+		if (each->times && does(each->procedure, procedure) &&
 		    (each->offset == UINT64_MAX || each->offset == offset)) {
 			each->times--;
 			return each->status;
@@ -406,18 +133,6 @@ static uint32_t asked_failure(uint32_t procedure, uint64_t offset)
 }
 
 /* --- procedures --- */
-
-/* A Call that the server has accepted */
-struct call {
-	struct connection *connection;
-	uint32_t xid, version, procedure;
-	struct in in;
-	struct in data;		/* a Read chunk that holds the data of WRITE, or text of SYMLINK */
-	struct out *out;
-	struct bytes read;	/* data of READ, which may go into a Write chunk */
-	size_t read_at;		/* where it stands in the results otherwise */
-	bool write_chunk;
-};
 
 static void getattr(struct call *call)
 {
@@ -441,8 +156,6 @@ static void setattr(struct call *call)
 	put_wcc(call->out, node);
 }
 
-#define NAME_ROOM	256
-
 /* The entry that a call names, in a directory; NULL, and why there is none */
 static struct entry *get_entry(struct call *call, struct node *folder, char *name, uint32_t *status)
 {
@@ -450,7 +163,7 @@ static struct entry *get_entry(struct call *call, struct node *folder, char *nam
 
 	get_name(&call->in, name, NAME_ROOM);
 	*status = !folder ? ERR_STALE : folder->type != FOLDER_TYPE ? ERR_NOTDIR : OK;
-	if (!*status && !(entry = entry_of(folder, name)))
+	if (!*status && !(entry = node_entry(folder, name)))
 		*status = ERR_NOENT;
 	return entry;
 }
@@ -478,7 +191,7 @@ static void readlink_(struct call *call)
 	put(call->out, status);
 	put_after(call->out, node);
 	if (!status)
-		put_opaque(call->out, node->data.at, node->data.size);
+		put_data(call, node->data.at, node->data.size);
 }
 
 static void read_(struct call *call)
@@ -491,7 +204,7 @@ static void read_(struct call *call)
 	if (count > settings.read_max)
 		fault("a READ of %u bytes: rtmax is %llu", count, (unsigned long long)settings.read_max);
 	if (!status)
-		status = asked_failure(READ, offset);
+		status = server_failure(READ, offset);
 	counters.reads++;
 	put(call->out, status);
 	put_after(call->out, node);
@@ -504,11 +217,7 @@ static void read_(struct call *call)
 		count /= 2;
 	put(call->out, count);
 	put(call->out, offset + count >= node->data.size);
-	put(call->out, count);
-	call->read = (struct bytes){ node->data.at ? node->data.at + offset : NULL, count };
-	call->read_at = call->out->used;
-	if (!call->write_chunk && count)
-		put_bytes(call->out, call->read.at, count);
+	put_data(call, count ? node->data.at + offset : NULL, count);
 }
 
 static void write_(struct call *call)
@@ -516,16 +225,13 @@ static void write_(struct call *call)
 	struct node *node = get_fh(&call->in);
 	uint64_t offset = get64(&call->in);
 	uint32_t count = get(&call->in), stable = get(&call->in), length = get(&call->in), status;
-	const uint8_t *data = call->data.at ? call->data.at : get_bytes(&call->in, length);
+	const uint8_t *data = call_data(call, length);
 
 	if (length != count)
 		fault("a WRITE of %u bytes with %u", count, length);
-	/* RFC 8166, section 3.4.5: a Read chunk may leave the padding out */
-	if (call->data.at && (call->data.left < length || call->data.left > ((length + 3) & ~3U)))
-		fault("a Read chunk of %zu bytes for a WRITE of %u", call->data.left, length);
 	if (count > settings.write_max)
 		fault("a WRITE of %u bytes: wtmax is %llu", count, (unsigned long long)settings.write_max);
-	status = !node ? ERR_STALE : !data ? ERR_INVAL : asked_failure(WRITE, offset);
+	status = !node ? ERR_STALE : !data ? ERR_INVAL : server_failure(WRITE, offset);
 	/* maxfilesize of FSINFO */
 	if (!status && (offset > INT64_MAX || count > INT64_MAX - offset))
 		status = ERR_FBIG;
@@ -533,10 +239,10 @@ static void write_(struct call *call)
 		count /= 2;
 	counters.writes++;
 	if (!status) {
-		store(&node->data, offset, data, count);
+		bytes_store(&node->data, offset, data, count);
 		if (stable != UNSTABLE)
-			store(&node->disk, offset, data, count);
-		modify(node);
+			bytes_store(&node->disk, offset, data, count);
+		node_modify(node);
 	}
 	put(call->out, status);
 	put_wcc(call->out, node);
@@ -544,26 +250,23 @@ static void write_(struct call *call)
 		return;
 	put(call->out, count);
 	put(call->out, stable == UNSTABLE ? UNSTABLE : FILE_SYNC);
-	put64(call->out, verifier);
+	put64(call->out, server_verifier);
 }
 
 static void commit(struct call *call)
 {
 	struct node *node = get_fh(&call->in);
-	uint32_t status = node ? asked_failure(COMMIT, 0) : ERR_STALE;
+	uint32_t status = node ? server_failure(COMMIT, 0) : ERR_STALE;
 
 	get64(&call->in);
 	get(&call->in);
 	counters.commits++;
-	if (!status) {
-		resize(&node->disk, node->data.size);
-		if (node->data.size)
-			memcpy(node->disk.at, node->data.at, node->data.size);
-	}
+	if (!status)
+		bytes_copy(&node->disk, &node->data);
 	put(call->out, status);
 	put_wcc(call->out, node);
 	if (!status)
-		put64(call->out, verifier);
+		put64(call->out, server_verifier);
 }
 
 static void put_made(struct call *call, uint32_t status, const struct node *made, const struct node *folder)
@@ -594,14 +297,14 @@ static void create(struct call *call)
 	else
 		change = get_change(&call->in);
 	status = !folder ? ERR_STALE : folder->type != FOLDER_TYPE ? ERR_NOTDIR : call->in.bad ? ERR_INVAL : OK;
-	entry = status ? NULL : entry_of(folder, name);
+	entry = status ? NULL : node_entry(folder, name);
 	if (entry) {
 		made = entry->node;
 		if (how == GUARDED || (exclusive && memcmp(made->create_verifier, exclusive, 8)))
 			status = ERR_EXIST;
 	} else if (!status) {
-		made = new_node(FILE_TYPE, 0);
-		add_entry(folder, name, made);
+		made = node_new(FILE_TYPE, 0);
+		node_add(folder, name, made);
 		if (exclusive)
 			memcpy(made->create_verifier, exclusive, 8);
 	}
@@ -613,23 +316,26 @@ static void create(struct call *call)
 static void make(struct call *call)
 {
 	struct node *folder = get_fh(&call->in), *made = NULL;
-	char name[256], text[4097];
+	char name[NAME_ROOM];
+	const uint8_t *text = NULL;
 	struct change change;
-	uint32_t status;
+	uint32_t status, length = 0;
 
 	get_name(&call->in, name, sizeof(name));
 	change = get_change(&call->in);
-	if (call->procedure == SYMLINK)
-		get_name(&call->in, text, sizeof(text));
+	if (call->procedure == SYMLINK) {
+		length = get(&call->in);
+		text = call_data(call, length);
+	}
 	status = !folder ? ERR_STALE : folder->type != FOLDER_TYPE ? ERR_NOTDIR : call->in.bad ? ERR_INVAL : OK;
-	if (!status && entry_of(folder, name))
+	if (!status && node_entry(folder, name))
 		status = ERR_EXIST;
 	if (!status) {
-		made = new_node(call->procedure == MKDIR ? FOLDER_TYPE : LINK_TYPE, 0);
-		add_entry(folder, name, made);
+		made = node_new(call->procedure == MKDIR ? FOLDER_TYPE : LINK_TYPE, 0);
+		node_add(folder, name, made);
 		apply(made, &change);
 		if (call->procedure == SYMLINK)
-			store(&made->data, 0, text, strlen(text));
+			bytes_store(&made->data, 0, text, length);
 	}
 	put_made(call, status, made, folder);
 }
@@ -646,7 +352,7 @@ static void remove_(struct call *call)
 	if (entry && call->procedure == RMDIR)
 		status = entry->node->type != FOLDER_TYPE ? ERR_NOTDIR : entry->node->entries ? ERR_NOTEMPTY : OK;
 	if (!status)
-		remove_entry(folder, name);
+		node_remove(folder, name);
 	put(call->out, status);
 	put_wcc(call->out, folder);
 }
@@ -665,10 +371,10 @@ static void rename_(struct call *call)
 		status = ERR_STALE;
 	else if (from->type != FOLDER_TYPE || to->type != FOLDER_TYPE)
 		status = ERR_NOTDIR;
-	source = status ? NULL : entry_of(from, old);
+	source = status ? NULL : node_entry(from, old);
 	if (!status && !source)
 		status = ERR_NOENT;
-	target = status ? NULL : entry_of(to, new);
+	target = status ? NULL : node_entry(to, new);
 	if (target && target->node->type == FOLDER_TYPE && source->node->type != FOLDER_TYPE)
 		status = ERR_ISDIR;
 	else if (target && target->node->type != FOLDER_TYPE && source->node->type == FOLDER_TYPE)
@@ -680,9 +386,9 @@ static void rename_(struct call *call)
 
 		node->links++;
 		if (target)
-			remove_entry(to, new);
-		remove_entry(from, old);
-		add_entry(to, new, node);
+			node_remove(to, new);
+		node_remove(from, old);
+		node_add(to, new, node);
 	}
 	put(call->out, status);
 	put_wcc(call->out, from);
@@ -762,29 +468,60 @@ static void (*const procedures[])(struct call *) = {
 
 /* --- RPC-over-RDMA --- */
 
-struct segment {
-	uint32_t key, length;
-	uint64_t offset;
-};
-
 struct header {
 	uint32_t xid, credits, type;
-	uint32_t position;
-	struct segment read, special, write, reply;	/* length 0: none; @special: position 0, RDMA_NOMSG */
-	bool has_read, has_special, has_write, has_reply;
+	struct chunk special;		/* position 0, RDMA_NOMSG */
+	struct chunk writes[MOST_CHUNKS], reply;
+	uint32_t nwrites;
+	bool has_reply;
 };
 
-static struct segment get_segment(struct in *in)
+static bool get_segment(struct in *in, struct chunk *chunk)
 {
 	struct segment segment = { .key = get(in), .length = get(in) };
 
 	segment.offset = get64(in);
-	return segment;
+	if (chunk->count == MOST_CHUNKS || segment.length > ROOM - chunk->length)
+		return false;
+	chunk->segments[chunk->count++] = segment;
+	chunk->length += segment.length;
+	return true;
 }
 
-/* The client that is tested sends chunks of one segment */
-static bool get_header(struct in *in, struct header *header)
+/* A Write or a Reply chunk */
+static bool get_chunk(struct in *in, struct chunk *chunk)
 {
+	uint32_t count = get(in);
+
+	*chunk = (struct chunk){};
+	while (!in->bad && count--)
+		if (!get_segment(in, chunk))
+			return false;
+	return true;
+}
+
+/* Segments of the same position are one Read chunk */
+static bool get_read_segment(struct in *in, struct call *call, struct header *header)
+{
+	uint32_t position = get(in);
+	struct chunk *last = call->nreads ? &call->reads[call->nreads - 1] : NULL;
+
+	if (!position)
+		return !last && get_segment(in, &header->special);
+	if (!last || last->position != position) {
+		/* RFC 8166, section 3.4.5: in the order of the positions */
+		if (call->nreads == MOST_CHUNKS || (last && last->position > position))
+			return false;
+		last = &call->reads[call->nreads++];
+		*last = (struct chunk){ .position = position };
+	}
+	return get_segment(in, last);
+}
+
+static bool get_header(struct call *call, struct header *header)
+{
+	struct in *in = &call->in;
+
 	*header = (struct header){ .xid = get(in) };
 	if (get(in) != 1)
 		return false;
@@ -792,41 +529,87 @@ static bool get_header(struct in *in, struct header *header)
 	header->type = get(in);
 	if (header->type > 1)
 		return false;
-	while (get(in) == 1) {
-		uint32_t position = get(in);
-		struct segment segment = get_segment(in);
-
-		if (!position && !header->has_special) {
-			header->special = segment;
-			header->has_special = true;
-		} else if (position && !header->has_read) {
-			header->read = segment;
-			header->position = position;
-			header->has_read = true;
-		} else {
+	while (get(in) == 1)
+		if (!get_read_segment(in, call, header))
 			return false;
-		}
-	}
-	while (get(in) == 1) {
-		if (header->has_write || get(in) != 1)
+	while (get(in) == 1)
+		if (header->nwrites == MOST_CHUNKS || !get_chunk(in, &header->writes[header->nwrites++]))
 			return false;
-		header->write = get_segment(in);
-		header->has_write = true;
-	}
-	if (get(in) == 1) {
-		if (get(in) != 1)
-			return false;
-		header->reply = get_segment(in);
-		header->has_reply = true;
-	}
-	return !in->bad && header->has_special == (header->type == 1);
+	header->has_reply = get(in) == 1;
+	if (header->has_reply && !get_chunk(in, &header->reply))
+		return false;
+	return !in->bad && !!header->special.count == (header->type == 1);
 }
 
-static void put_segment(struct out *out, const struct segment *segment, uint32_t length)
+/* A chunk of which the server used @length bytes, from its first segment on */
+static void put_chunk(struct out *out, const struct chunk *chunk, uint32_t length)
 {
-	put(out, segment->key);
-	put(out, length);
-	put64(out, segment->offset);
+	uint32_t i;
+
+	put(out, chunk->count);
+	for (i = 0; i < chunk->count; i++) {
+		const struct segment *segment = &chunk->segments[i];
+		uint32_t part = length < segment->length ? length : segment->length;
+
+		put(out, segment->key);
+		put(out, part);
+		put64(out, segment->offset);
+		length -= part;
+	}
+}
+
+static bool read_chunk(struct connection *connection, const struct chunk *chunk, uint8_t *to)
+{
+	uint32_t i;
+
+	for (i = 0; i < chunk->count; to += chunk->segments[i++].length)
+		if (!device_rdma_read(connection, chunk->segments[i].key, chunk->segments[i].offset, to,
+				      chunk->segments[i].length))
+			return false;
+	return true;
+}
+
+static bool write_chunk(struct connection *connection, const struct chunk *chunk, const uint8_t *from, uint32_t length)
+{
+	uint32_t i;
+
+	for (i = 0; i < chunk->count && length; i++) {
+		const struct segment *segment = &chunk->segments[i];
+		uint32_t part = length < segment->length ? length : segment->length;
+
+		if (!device_rdma_write(connection, segment->key, segment->offset, from, part))
+			return false;
+		from += part;
+		length -= part;
+	}
+	return true;
+}
+
+const uint8_t *call_data(struct call *call, uint32_t length)
+{
+	const uint8_t *at = call->in.at;
+	uint32_t i;
+
+	for (i = 0; i < call->nreads; i++) {
+		struct chunk *chunk = &call->reads[i];
+
+		if (chunk->at != at)
+			continue;
+		chunk->claimed = true;
+		/* RFC 8166, section 3.4.5: a Read chunk may leave the padding out */
+		if (chunk->length < length || chunk->length > ((length + 3) & ~3U))
+			fault("a Read chunk of %u bytes for data of %u", chunk->length, length);
+	}
+	return get_bytes(&call->in, length);
+}
+
+void put_data(struct call *call, const void *data, uint32_t length)
+{
+	put(call->out, length);
+	if (call->nranges == sizeof(call->ranges) / sizeof(*call->ranges))
+		abort();
+	call->ranges[call->nranges++] = (struct range){ call->out->used, length };
+	put_bytes(call->out, data, length);
 }
 
 /* --- replies to repeated calls, and those that a test holds --- */
@@ -841,10 +624,23 @@ static uint32_t next_kept;
 static struct held {
 	struct held *next;
 	struct connection *connection;
-	uint32_t procedure;
+	uint32_t version;
+	uint64_t operations;
 	uint8_t *message;
 	size_t length;
 } *held;
+
+static bool is_held(uint32_t version, uint64_t operations)
+{
+	uint64_t wanted = settings.hold;
+	uint32_t i;
+
+	if (version == 4)
+		for (i = 0, wanted = settings.hold4; i < sizeof(operation_of); i++)
+			if (settings.hold >> i & 1 && operation_of[i])
+				wanted |= 1ULL << operation_of[i];
+	return wanted & operations;
+}
 
 static bool is_kept(uint32_t procedure)
 {
@@ -872,17 +668,17 @@ static void keep(const struct call *call, size_t start)
 	memcpy(kept->results, call->out->at + start, kept->length);
 }
 
-static void send_reply(struct connection *connection, uint32_t procedure, const uint8_t *message, size_t length)
+static void send_reply(const struct call *call, const uint8_t *message, size_t length)
 {
 	struct held *new, **at = &held;
 
-	if (!(settings.hold >> procedure & 1)) {
-		device_reply(connection, message, length);
+	if (!is_held(call->version, call->operations)) {
+		device_reply(call->connection, message, length);
 		return;
 	}
 	new = must(calloc(1, sizeof(*new)));
-	*new = (struct held){ .connection = connection, .procedure = procedure, .message = must(malloc(length)),
-			      .length = length };
+	*new = (struct held){ .connection = call->connection, .version = call->version,
+			      .operations = call->operations, .message = must(malloc(length)), .length = length };
 	memcpy(new->message, message, length);
 	while (*at)
 		at = &(*at)->next;
@@ -895,7 +691,7 @@ void server_release(void)
 	struct held **at = &held, *each;
 
 	while ((each = *at)) {
-		if (settings.hold >> each->procedure & 1) {
+		if (is_held(each->version, each->operations)) {
 			at = &each->next;
 			continue;
 		}
@@ -911,6 +707,7 @@ void server_forget(struct connection *connection)
 {
 	struct held **at = &held, *each;
 
+	sessions_forget(connection);
 	while ((each = *at)) {
 		if (each->connection != connection) {
 			at = &each->next;
@@ -925,11 +722,33 @@ void server_forget(struct connection *connection)
 
 /* --- calls --- */
 
-/* RFC 5531; the credential of AUTH_SYS is checked by its length only */
+/* RFC 5531: AUTH_SYS, whose user is the principal */
+static bool get_credential(struct call *call)
+{
+	struct in *in = &call->in, body;
+	uint32_t length, groups;
+
+	if (get(in) != 1 || (length = get(in)) > 400)
+		return false;
+	body = (struct in){ in->at, length, false };
+	if (!get_bytes(in, length))
+		return false;
+	get(&body);
+	length = get(&body);
+	get_bytes(&body, length);
+	call->principal = get(&body);
+	get(&body);
+	for (groups = get(&body); groups && !body.bad; groups--)
+		get(&body);
+	if (body.bad || body.left)
+		fault("a credential of AUTH_SYS that is malformed");
+	return !get(in) && !get(in) && !in->bad;
+}
+
 static bool get_rpc(struct call *call)
 {
 	struct in *in = &call->in;
-	uint32_t program, length;
+	uint32_t program;
 
 	call->xid = get(in);
 	if (get(in) || get(in) != 2)
@@ -939,9 +758,7 @@ static bool get_rpc(struct call *call)
 	if (program != 100003 || (call->version != 3 && call->version != 4))
 		return false;
 	call->procedure = get(in);
-	if (get(in) != 1 || (length = get(in)) > 400 || !get_bytes(in, length))
-		return false;
-	return !get(in) && !get(in) && !in->bad;
+	return get_credential(call);
 }
 
 static bool run(struct call *call)
@@ -958,134 +775,227 @@ static bool run(struct call *call)
 	if (call->procedure >= sizeof(procedures) / sizeof(*procedures) || !procedures[call->procedure])
 		return false;
 	procedures[call->procedure](call);
-	if (call->in.bad || (call->in.left && !call->data.at))
+	if (call->in.bad || call->in.left)
 		fault("arguments of procedure %u that are too short, or longer than they are", call->procedure);
 	if (is_kept(call->procedure))
 		keep(call, start);
 	return true;
 }
 
-/* The transport header of a reply, and the reply: as a message, or in the Reply chunk */
-static void answer(struct call *call, const struct header *header)
-{
-	static uint8_t message[ROOM];
-	struct out out = { message, 0 };
-	const struct terms *terms = terms_of(call->connection);
-	size_t head = 28 + (header->has_write ? 24 : 0) + (header->has_reply ? 20 : 0);
-	bool is_long = head + call->out->used > terms->reply_max;
+/* Data of results that is in a Write chunk of its own; NULL: it is part of the message */
+struct reduced {
+	const struct chunk *chunk;
+	const struct range *range;
+};
 
-	/* RFC 8166, section 4.4.2: data that has no Write chunk goes into the message */
-	if (call->read.size && header->has_write &&
-	    !device_rdma_write(call->connection, header->write.key, header->write.offset, call->read.at, call->read.size))
-		return;
-	put(&out, header->xid);
-	put(&out, 1);
-	put(&out, settings.credits);
-	if (is_long && (!header->has_reply || header->reply.length < call->out->used)) {
-		fault("a reply of %zu bytes to procedure %u: the client has no room for it", call->out->used,
-		      call->procedure);
-		put(&out, 4);
-		put(&out, 2);
-		send_reply(call->connection, call->procedure, message, out.used);
-		return;
-	}
-	if (is_long && !device_rdma_write(call->connection, header->reply.key, header->reply.offset, call->out->at,
-					  call->out->used))
-		return;
-	put(&out, is_long);
-	put(&out, 0);
-	if (header->has_write) {
-		put(&out, 1);
-		put(&out, 1);
-		put_segment(&out, &header->write, call->read.size);
-	}
-	put(&out, 0);
-	put(&out, header->has_reply);
-	if (header->has_reply) {
-		put(&out, 1);
-		put_segment(&out, &header->reply, is_long ? call->out->used : 0);
-	}
-	if (!is_long) {
-		memcpy(message + out.used, call->out->at, call->out->used);
-		out.used += call->out->used;
-	}
-	send_reply(call->connection, call->procedure, message, out.used);
-}
-
-/* Read what a Call has outside of its message */
-static bool fetch(struct call *call, const struct header *header, uint8_t *special, uint8_t *data)
+/*
+ * Leave out of the results what goes into Write chunks.  RFC 8166, section 3.4.6: data takes the next chunk that is
+ * not used; an empty chunk has it in the message.
+ */
+static bool reduce(const struct call *call, const struct header *header, struct reduced *reduced, struct out *out)
 {
-	if (header->has_special) {
-		if (header->special.length > ROOM ||
-		    !device_rdma_read(call->connection, header->special.key, header->special.offset, special,
-				      header->special.length))
+	uint32_t i, used = 0;
+	size_t from = 0;
+
+	for (i = 0; i < call->nranges; i++) {
+		const struct range *range = &call->ranges[i];
+		const struct chunk *chunk;
+
+		if (used == header->nwrites)
+			break;
+		chunk = &header->writes[used];
+		reduced[used++] = (struct reduced){ chunk, chunk->length ? range : NULL };
+		if (!chunk->length)
+			continue;
+		if (range->length > chunk->length) {
+			fault("a Write chunk of %u bytes for %u", chunk->length, range->length);
 			return false;
-		if (call->in.left)
-			fault("bytes behind the header of RDMA_NOMSG");
-		call->in = (struct in){ special, header->special.length, false };
+		}
+		memcpy(out->at + out->used, call->out->at + from, range->at - from);
+		out->used += range->at - from;
+		from = range->at + ((range->length + 3) & ~3U);
 	}
-	if (header->has_read) {
-		if (header->read.length > ROOM ||
-		    !device_rdma_read(call->connection, header->read.key, header->read.offset, data,
-				      header->read.length))
-			return false;
-		call->data = (struct in){ data, header->read.length, false };
+	memcpy(out->at + out->used, call->out->at + from, call->out->used - from);
+	out->used += call->out->used - from;
+	while (used < header->nwrites) {
+		reduced[used] = (struct reduced){ &header->writes[used], NULL };
+		used++;
 	}
 	return true;
 }
 
+static void put_head(struct out *out, const struct header *header)
+{
+	put(out, header->xid);
+	put(out, 1);
+	put(out, settings.credits);
+}
+
+static void put_chunk_error(const struct call *call, const struct header *header, struct out *out)
+{
+	out->used = 0;
+	put_head(out, header);
+	put(out, 4);
+	put(out, 2);
+	send_reply(call, out->at, out->used);
+}
+
+/* The transport header of a reply, and the reply: as a message, or in the Reply chunk */
+static void answer(struct call *call, const struct header *header)
+{
+	static uint8_t message[ROOM], results[ROOM];
+	struct reduced reduced[MOST_CHUNKS];
+	struct out out = { message, 0 }, body = { results, 0 };
+	const struct terms *terms = terms_of(call->connection);
+	size_t head = 28 + (header->has_reply ? 4 + 16 * header->reply.count : 0);
+	bool is_long;
+	uint32_t i;
+
+	for (i = 0; i < header->nwrites; i++)
+		head += 8 + 16 * header->writes[i].count;
+	if (!reduce(call, header, reduced, &body)) {
+		put_chunk_error(call, header, &out);
+		return;
+	}
+	is_long = head + body.used > terms->reply_max;
+	if (is_long && header->reply.length < body.used) {
+		fault("a reply of %zu bytes to procedure %u: the client has no room for it", body.used,
+		      call->procedure);
+		put_chunk_error(call, header, &out);
+		return;
+	}
+	put_head(&out, header);
+	put(&out, is_long);
+	put(&out, 0);
+	for (i = 0; i < header->nwrites; i++) {
+		const struct range *range = reduced[i].range;
+
+		if (range && !write_chunk(call->connection, reduced[i].chunk, call->out->at + range->at, range->length))
+			return;
+		put(&out, 1);
+		put_chunk(&out, reduced[i].chunk, range ? range->length : 0);
+	}
+	put(&out, 0);
+	if (is_long && !write_chunk(call->connection, &header->reply, body.at, body.used))
+		return;
+	put(&out, header->has_reply);
+	if (header->has_reply)
+		put_chunk(&out, &header->reply, is_long ? body.used : 0);
+	if (!is_long) {
+		memcpy(message + out.used, body.at, body.used);
+		out.used += body.used;
+	}
+	send_reply(call, message, out.used);
+}
+
+/* The whole Call: what the message or the chunk at position 0 has, and each Read chunk in its place */
+static bool gather(struct call *call, const struct header *header, uint8_t *whole)
+{
+	static uint8_t special[ROOM];
+	struct in from = call->in;
+	size_t used = 0;
+	uint32_t i;
+
+	if (header->special.count) {
+		if (from.left)
+			fault("bytes behind the header of RDMA_NOMSG");
+		if (!read_chunk(call->connection, &header->special, special))
+			return false;
+		from = (struct in){ special, header->special.length, false };
+	}
+	for (i = 0; i < call->nreads; i++) {
+		struct chunk *chunk = &call->reads[i];
+		size_t before = chunk->position - used;
+
+		if (chunk->position % 4 || chunk->position < used || before > from.left) {
+			fault("a Read chunk at position %u of %zu bytes", chunk->position, used + from.left);
+			before = from.left;
+		}
+		if (used + before + chunk->length + 3 > ROOM)
+			return false;
+		memcpy(whole + used, from.at, before);
+		from.at += before;
+		from.left -= before;
+		used += before;
+		chunk->at = whole + used;
+		if (!read_chunk(call->connection, chunk, whole + used))
+			return false;
+		memset(whole + used + chunk->length, 0, 3);
+		used += (chunk->length + 3) & ~3U;
+	}
+	if (used + from.left > ROOM)
+		return false;
+	memcpy(whole + used, from.at, from.left);
+	call->size = used + from.left;
+	call->in = (struct in){ whole, call->size, false };
+	return true;
+}
+
+/* What RFC 8267 allows to be in a chunk of its own */
+static void check_chunks(const struct call *call, const struct header *header)
+{
+	uint32_t i;
+
+	if (!call->decoded)
+		return;
+	for (i = 0; i < call->nreads; i++)
+		if (!call->reads[i].claimed)
+			fault("a Read chunk at position %u for what is not data, procedure %u", call->reads[i].position,
+			      call->procedure);
+	if (header->nwrites && call->version == 3 && call->procedure != READ && call->procedure != READLINK)
+		fault("a Write chunk for procedure %u", call->procedure);
+	/* READ is operation 25 there, and READLINK 27 */
+	if (header->nwrites && call->version == 4 && !(call->operations & (1ULL << 25 | 1ULL << 27)))
+		fault("a Write chunk for a COMPOUND without READ and READLINK");
+}
+
 void server_call(struct connection *connection, const uint8_t *message, uint32_t length)
 {
-	static uint8_t special[ROOM], data[ROOM], results[ROOM];
+	static uint8_t whole[ROOM + 4], results[ROOM];
 	struct out out = { results, 0 };
 	struct call call = { .connection = connection, .in = { message, length, false }, .out = &out };
 	const struct terms *terms = terms_of(connection);
 	struct header header;
-	size_t rpc;
+	uint32_t lowest = settings.nfs4 == 2 ? 4 : 3, highest = settings.nfs4 ? 4 : 3;
 
 	if (length > terms->call_max)
 		fault("a message of %u bytes: the server takes %u", length, terms->call_max);
-	if (!get_header(&call.in, &header)) {
+	if (!get_header(&call, &header)) {
 		fault("a malformed transport header");
 		device_end_connection(connection);
 		return;
 	}
 	if (!header.credits)
 		fault("a Call that requests no credits");
-	if (!fetch(&call, &header, special, data))
+	if (!gather(&call, &header, whole))
 		return;
-	rpc = call.in.left;
 	if (!get_rpc(&call) || call.xid != header.xid) {
 		fault("a malformed Call");
 		device_end_connection(connection);
 		return;
 	}
-	/* RFC 8267, section 2.1: what may be a chunk of its own */
-	if (header.has_write && call.procedure != READ && call.procedure != READLINK)
-		fault("a Write chunk for procedure %u", call.procedure);
-	if (header.has_read && call.procedure != WRITE && call.procedure != SYMLINK)
-		fault("a Read chunk for procedure %u", call.procedure);
-	/* the data of WRITE is the last of its arguments: the chunk stands where the stream ends */
-	if (header.has_read && header.position != rpc)
-		fault("a Read chunk at position %u of %zu bytes", header.position, rpc);
-	call.write_chunk = header.has_write;
+	call.operations = 1ULL << (call.procedure & 63);
+	call.decoded = call.version == 3;
 	put(&out, call.xid);
 	put(&out, 1);
 	put(&out, 0);
 	put64(&out, 0);
-	if (call.version != 3) {
+	if (call.version < lowest || call.version > highest) {
 		/* PROG_MISMATCH, and the versions that there are */
 		put(&out, 2);
-		put(&out, 3);
-		put(&out, 3);
+		put(&out, lowest);
+		put(&out, highest);
 		answer(&call, &header);
 		return;
 	}
 	put(&out, OK);
-	if (!run(&call)) {
+	if (call.version == 4 && call.procedure == 1) {
+		compound(&call);
+	} else if (call.version == 4 ? call.procedure : !run(&call)) {
 		out.used -= 4;
 		put(&out, 3);
 	}
+	check_chunks(&call, &header);
 	answer(&call, &header);
 }
 
@@ -1095,7 +1005,7 @@ static uint8_t mount_results[1024];
 
 static void mount(const char *path, struct out *out)
 {
-	struct node *node = walk(path, 0, 0);
+	struct node *node = node_walk(path, 0, 0);
 	bool exported = !strcmp(path, "/") || (!strncmp(path, "/export", 7) && (!path[7] || path[7] == '/'));
 	uint32_t status = settings.mount_error;
 
@@ -1168,26 +1078,25 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
 
 /* --- for tests --- */
 
-/* All data that no COMMIT wrote to the disk is lost */
-EXPORTED void device_restart(void)
+static void forget_kept(void)
 {
-	struct node *node;
 	size_t i;
 
-	device_lock();
-	device_end_connections();
-	verifier++;
-	for (node = nodes; node; node = node->next) {
-		if (node->type != FILE_TYPE)
-			continue;
-		resize(&node->data, node->disk.size);
-		if (node->disk.size)
-			memcpy(node->data.at, node->disk.at, node->disk.size);
-	}
 	for (i = 0; i < 128; i++) {
 		free(cache[i].results);
 		cache[i] = (struct kept){};
 	}
+}
+
+/* All data that no COMMIT wrote to the disk is lost */
+EXPORTED void device_restart(void)
+{
+	device_lock();
+	device_end_connections();
+	server_verifier++;
+	files_restart();
+	forget_kept();
+	sessions_restart();
 	device_unlock();
 }
 
@@ -1205,84 +1114,10 @@ EXPORTED void device_error(uint32_t procedure, uint64_t offset, uint32_t status,
 	device_unlock();
 }
 
-/* Make a file (1), a directory (2) or a symbolic link (5), and the directories above it */
-EXPORTED int device_put(const char *path, uint32_t type, uint32_t mode, const void *data, uint64_t length)
-{
-	struct node *node;
-
-	device_lock();
-	node = walk(path, type, mode);
-	if (node)
-		node->mode = mode;
-	if (node && type != FOLDER_TYPE) {
-		resize(&node->data, 0);
-		store(&node->data, 0, data, length);
-		resize(&node->disk, 0);
-		store(&node->disk, 0, data, length);
-		modify(node);
-	}
-	device_unlock();
-	return node ? 0 : -1;
-}
-
-/* Put a file into a directory by a name that no path has, such as one with a slash */
-EXPORTED int device_put_name(const char *path, const char *name)
-{
-	struct node *folder;
-
-	device_lock();
-	folder = walk(path, 0, 0);
-	if (folder)
-		add_entry(folder, name, new_node(FILE_TYPE, 0644));
-	device_unlock();
-	return folder ? 0 : -1;
-}
-
-/* Set the times of a file, in nanoseconds */
-EXPORTED int device_set_time(const char *path, uint64_t ns)
-{
-	struct node *node;
-
-	device_lock();
-	node = walk(path, 0, 0);
-	if (node)
-		node->modified = ns;
-	device_unlock();
-	return node ? 0 : -1;
-}
-
-/* The bytes of a file, or of what a restart would leave of it; returns their number, -1 if there is no file */
-EXPORTED int64_t device_get_file(const char *path, bool disk, void *to, uint64_t room)
-{
-	const struct bytes *bytes;
-	struct node *node;
-	int64_t size = -1;
-
-	device_lock();
-	node = walk(path, 0, 0);
-	if (node) {
-		bytes = disk ? &node->disk : &node->data;
-		size = bytes->size;
-		if (size && room)
-			memcpy(to, bytes->at, bytes->size < room ? bytes->size : room);
-	}
-	device_unlock();
-	return size;
-}
-
 void server_reset(void)
 {
-	struct node *node;
-	size_t i;
-
-	while ((node = nodes)) {
-		nodes = node->next;
-		free_node(node);
-	}
-	root = new_node(FOLDER_TYPE, 0755);
+	sessions_reset();
+	files_reset();
 	memset(failures, 0, sizeof(failures));
-	for (i = 0; i < 128; i++) {
-		free(cache[i].results);
-		cache[i] = (struct kept){};
-	}
+	forget_kept();
 }

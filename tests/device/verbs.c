@@ -176,6 +176,10 @@ struct connection {
 	struct terms terms;
 	uint8_t reads;
 	bool up;
+	/* of a peer (see device_peer_open()): it has no pair and no id */
+	bool is_peer;
+	uint8_t *reply;		/* that the peer has not taken */
+	uint32_t reply_length;
 };
 
 static struct region *regions;
@@ -186,6 +190,9 @@ static uint32_t next_key, next_pair;
 
 static struct ibv_device device = { .name = "stand0", .dev_name = "uverbs0", .node_type = IBV_NODE_CA };
 static struct ibv_context *cm_context;
+
+/* The key of all memory of a peer */
+#define PEER_KEY	0x70656572
 
 struct terms *terms_of(struct connection *connection)
 {
@@ -323,6 +330,18 @@ static void cm_deliver(struct cm_event *event)
 	eventfd_write(channel->channel.fd, 1);
 }
 
+static void take_call(struct connection *connection, const uint8_t *message, uint32_t length)
+{
+	counters.calls++;
+	if (settings.end_after && !--settings.end_after) {
+		device_end_connection(connection);
+		return;
+	}
+	server_call(connection, message, length);
+	if (settings.end_behind && !--settings.end_behind)
+		device_end_connection(connection);
+}
+
 static void *world(void *unused)
 {
 	(void)unused;
@@ -349,11 +368,7 @@ static void *world(void *unused)
 		happenings = first->next;
 		switch (first->kind) {
 		case CALL:
-			counters.calls++;
-			if (settings.end_after && !--settings.end_after)
-				device_end_connection(first->connection);
-			else
-				server_call(first->connection, first->message, first->length);
+			take_call(first->connection, first->message, first->length);
 			break;
 		case REPLY:
 			deliver(first->connection, first->message, first->length);
@@ -696,7 +711,9 @@ static void *reach(struct connection *connection, uint32_t key, uint64_t addr, u
 {
 	const struct region *each;
 
-	for (each = regions; each; each = each->next) {
+	if (connection->is_peer && key == PEER_KEY)
+		return (void *)(uintptr_t)addr;
+	for (each = connection->is_peer ? NULL : regions; each; each = each->next) {
 		uint64_t start = (uintptr_t)each->mr.addr;
 
 		if (each->mr.rkey != key)
@@ -723,7 +740,7 @@ bool device_rdma_read(struct connection *connection, uint32_t key, uint64_t addr
 
 	if (!from)
 		return false;
-	if (!connection->reads)
+	if (!connection->reads && !connection->is_peer)
 		fault("a Read chunk of a connection without responder resources");
 	memcpy(to, from, length);
 	return true;
@@ -744,9 +761,20 @@ void device_reply(struct connection *connection, const void *message, uint32_t l
 	uint8_t *copy = must(malloc(length + 1));
 
 	memcpy(copy, message, length);
+	if (connection->is_peer) {
+		free(connection->reply);
+		connection->reply = copy;
+		connection->reply_length = length;
+		return;
+	}
 	happen((struct happening){
 		.kind = REPLY, .due = due(), .connection = connection, .message = copy, .length = length,
 	});
+}
+
+static uint32_t xid_of(const uint8_t *message)
+{
+	return (uint32_t)message[0] << 24 | message[1] << 16 | message[2] << 8 | message[3];
 }
 
 static void deliver(struct connection *connection, const uint8_t *message, uint32_t length)
@@ -764,6 +792,7 @@ static void deliver(struct connection *connection, const uint8_t *message, uint3
 	pair->first = (pair->first + 1) % pair->cap.max_recv_wr;
 	pair->count--;
 	connection->terms.unanswered--;
+	server_delivered(connection, xid_of(message));
 	connection->terms.granted = message[8] << 24 | message[9] << 16 | message[10] << 8 | message[11];
 	if (length > sge->length) {
 		fault("a reply of %u bytes for a Receive of %u", length, sge->length);
@@ -1461,10 +1490,12 @@ void device_end_connection(struct connection *connection)
 	if (!connection->up)
 		return;
 	connection->up = false;
+	free(connection->reply);
+	connection->reply = NULL;
 	counters.connections--;
 	if (connection->pair)
 		flush(connection->pair);
-	if (connection->id->state == ID_UP)
+	if (connection->id && connection->id->state == ID_UP)
 		cm_report(connection->id, RDMA_CM_EVENT_DISCONNECTED, 0);
 }
 
@@ -1537,7 +1568,15 @@ static const struct name {
 	SETTING(late), SETTING(late_sends), SETTING(spurious), SETTING(iwarp), SETTING(refuse), SETTING(silent),
 	SETTING(credits), SETTING(inline_size), SETTING(private_data), SETTING(read_max), SETTING(write_max),
 	SETTING(shortened), SETTING(hold), SETTING(end_after), SETTING(attributes), SETTING(mount_error), SETTING(seed),
-	SETTING(no_mount_daemon), SETTING(personalities), SETTING(reply_size), COUNTER(port),
+	SETTING(no_mount_daemon), SETTING(personalities), SETTING(reply_size), COUNTER(port), SETTING(end_behind),
+	SETTING(nfs4), SETTING(hold4), SETTING(slots), SETTING(target_slots), SETTING(request_max), SETTING(response_max),
+	SETTING(cached_max), SETTING(operations_max), SETTING(keep_all), SETTING(bind), SETTING(sequence_flags),
+	SETTING(grace), SETTING(restart_grace), SETTING(grace_io), SETTING(delegate), SETTING(preserve),
+	SETTING(exclusive_times), SETTING(lease_time), SETTING(entry_error), SETTING(scope), COUNTER(clients),
+	COUNTER(sessions), COUNTER(opens),
+	COUNTER(delegations), COUNTER(compounds), COUNTER(created_sessions), COUNTER(opened), COUNTER(closed),
+	COUNTER(reclaimed), COUNTER(delegreturns), COUNTER(replays), COUNTER(uncached), COUNTER(uncached_changes),
+	COUNTER(highest_slot),
 	COUNTER(calls), COUNTER(reads), COUNTER(writes), COUNTER(commits), COUNTER(connects), COUNTER(registered),
 	COUNTER(held), COUNTER(contexts), COUNTER(pds), COUNTER(mrs), COUNTER(cqs), COUNTER(qps), COUNTER(channels), COUNTER(ids),
 	COUNTER(event_channels), COUNTER(connections), COUNTER(most_connections),
@@ -1563,7 +1602,7 @@ EXPORTED int device_set(const char *name, uint64_t value)
 	*at = value;
 	if (at == &settings.seed)
 		random_state = value * 2654435761U + 88172645463325252ULL;
-	if (at == &settings.hold)
+	if (at == &settings.hold || at == &settings.hold4)
 		server_release();
 	device_unlock();
 	return 0;
@@ -1624,13 +1663,73 @@ EXPORTED void device_reset(void)
 	memset(steps, 0, sizeof(steps));
 	settings = (struct settings){
 		.credits = 32, .inline_size = 4096, .private_data = 1, .read_max = 1 << 20, .write_max = 1 << 20,
-		.attributes = 1,
+		.attributes = 1, .nfs4 = 1, .slots = 64, .request_max = (1 << 20) + 4096, .response_max = (1 << 20) + 4096,
+		.cached_max = 2048, .operations_max = 50, .restart_grace = GRACE_CLIENTS, .preserve = 1, .lease_time = 90,
 	};
 	counters.calls = counters.reads = counters.writes = counters.commits = 0;
 	counters.connects = counters.registered = 0;
+	counters.compounds = counters.created_sessions = counters.opened = counters.closed = counters.reclaimed = 0;
+	counters.delegreturns = counters.replays = counters.uncached = counters.uncached_changes = 0;
+	counters.highest_slot = 0;
 	counters.most_connections = counters.connections;
 	random_state = 88172645463325252ULL;
 	server_reset();
+	device_unlock();
+}
+
+/* --- a peer: another client of the server, whose messages a test makes by hand (peer.py) --- */
+
+EXPORTED struct connection *device_peer_open(void)
+{
+	struct connection *connection = must(calloc(1, sizeof(*connection)));
+
+	device_lock();
+	*connection = (struct connection){
+		.next = connections, .is_peer = true, .up = true,
+		.terms = { .call_max = settings.inline_size, .reply_max = reply_size(), .granted = settings.credits },
+	};
+	connections = connection;
+	counters.connections++;
+	device_unlock();
+	return connection;
+}
+
+EXPORTED void device_peer_send(struct connection *connection, const uint8_t *message, uint32_t length)
+{
+	device_lock();
+	if (connection->up)
+		take_call(connection, message, length);
+	device_unlock();
+}
+
+/* The reply: its length; 0: none yet; -1: none, and the connection has ended */
+EXPORTED int64_t device_peer_receive(struct connection *connection, void *to, uint32_t room)
+{
+	int64_t length;
+
+	device_lock();
+	length = connection->reply ? (int64_t)connection->reply_length : connection->up ? 0 : -1;
+	if (connection->reply && connection->reply_length <= room) {
+		memcpy(to, connection->reply, connection->reply_length);
+		server_delivered(connection, xid_of(connection->reply));
+		free(connection->reply);
+		connection->reply = NULL;
+	}
+	device_unlock();
+	return length;
+}
+
+EXPORTED void device_peer_close(struct connection *connection)
+{
+	struct connection **at;
+
+	device_lock();
+	device_end_connection(connection);
+	for (at = &connections; *at != connection; at = &(*at)->next)
+		;
+	*at = connection->next;
+	free(connection->reply);
+	free(connection);
 	device_unlock();
 }
 

@@ -11,7 +11,9 @@ from device import COMPILER, FOLDER, SANITIZER, Device, build
 
 from nfsrdma_tools.client import Session, connect, library, session
 
-__all__ = ["DATA", "Recorder", "device", "device_library", "opened", "recorder"]
+__all__ = [
+    "DATA", "Recorder", "device", "device_library", "each_version", "opened", "recorder",
+]  # fmt: skip
 
 DATA = os.urandom(50_001)
 
@@ -35,6 +37,14 @@ def device(device_library: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[De
     library.load.cache_clear()
     assert not made.faults, made.faults
     assert not made.objects, made.objects
+
+
+@pytest.fixture(params=("3", "4.1"))
+def each_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Versions of NFS that the sessions of a test have; for usefixtures."""
+    assert connect.__kwdefaults__
+    monkeypatch.setitem(connect.__kwdefaults__, "vers", request.param)
+    return str(request.param)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ __all__ = ["write"]
 
 # of fuzz_client.c
 NULL, GETATTR, LOOKUP, READLINK, READDIRPLUS, READ, LONG_READ, WRITE, LONG_WRITE = range(9)
-COMMIT, CREATE, BATCH = range(9, 12)
+COMMIT, CREATE, BATCH, TRUNCATE, RENAME, REMOVE, MKDIR = range(9, 16)
 KEY, LENGTH = 0x1234, 20000
 XIDS, ALL, REGISTERED, NFS4 = 3, 7, 15, 16
 
@@ -53,6 +53,17 @@ VALUES = (
 )
 GOT = words(9, 0) + BITS + opaque(VALUES)
 ENTRY = words(1) + struct.pack(">Q", 7) + opaque(b"name") + BITS + opaque(VALUES)
+# OPEN with a stateid, and a delegation behind it; GETFH
+STATEID = words(1) + b"stateid12345"
+OPENED = words(18, 0) + STATEID + words(1) + bytes(16) + words(4, 2, 16, 2)
+ACE = words(0, 0, 0) + opaque(b"EVERYONE@")
+READING = words(1) + STATEID + words(0) + ACE
+WRITING = words(2) + STATEID + words(0, 1, 0, 4096) + ACE
+MADE = words(10, 0) + opaque(b"new-file")
+CHANGED = words(1) + bytes(16)
+RENAMED = words(32, 0, 22, 0, 29, 0) + CHANGED + CHANGED
+# some state is revoked
+REVOKED = words(10011, 0, 3, 53, 0) + bytes(32) + words(16)
 # the call, flags, header, what follows the accepted RPC header; None: nothing at all
 REPLIES: dict[str, tuple[int, int, Header, bytes | None]] = {
     "null": (NULL, XIDS, SHORT, b""),
@@ -87,6 +98,26 @@ REPLIES: dict[str, tuple[int, int, Header, bytes | None]] = {
     ),
     "v4 read": (READ, XIDS | NFS4, SHORT, SEQUENCE + words(25, 0, 1) + opaque(bytes(512))),
     "v4 long read": (LONG_READ, ALL | NFS4, PLACED, SEQUENCE + words(25, 0, 1, LENGTH)),
+    "v4 write": (
+        WRITE,
+        XIDS | NFS4,
+        SHORT,
+        SEQUENCE + words(38, 0, 512, 2) + VERIFIER,
+    ),
+    "v4 long write": (
+        LONG_WRITE,
+        ALL | NFS4,
+        SHORT,
+        SEQUENCE + words(38, 0, LENGTH, 0) + VERIFIER,
+    ),
+    "v4 refused": (WRITE, XIDS | NFS4, SHORT, SEQUENCE + words(38, 10025)),
+    "v4 commit": (COMMIT, XIDS | NFS4, SHORT, SEQUENCE + words(5, 0) + VERIFIER),
+    "v4 create": (CREATE, XIDS | NFS4, SHORT, SEQUENCE + OPENED + words(0) + MADE),
+    "v4 reading": (CREATE, XIDS | NFS4, SHORT, SEQUENCE + OPENED + READING + MADE),
+    "v4 writing": (CREATE, XIDS | NFS4, SHORT, SEQUENCE + OPENED + WRITING + MADE),
+    "v4 setattr": (TRUNCATE, XIDS | NFS4, SHORT, SEQUENCE + words(34, 0, 2, 16, 0)),
+    "v4 rename": (RENAME, XIDS | NFS4, SHORT, SEQUENCE + RENAMED),
+    "v4 revoked": (WRITE, XIDS | NFS4, SHORT, REVOKED + words(22, 0, 38, 10011)),
     "v4 lost": (READ, XIDS | NFS4, SHORT, words(10052, 0, 1, 53, 10052)),
     "v4 busy": (READ, XIDS | NFS4, SHORT, words(10008, 0, 1, 53, 10008)),
     "v4 batch": (
@@ -95,6 +126,17 @@ REPLIES: dict[str, tuple[int, int, Header, bytes | None]] = {
         PLACED,
         SEQUENCE + words(25, 0, 1, LENGTH),
     ),
+    "truncate": (TRUNCATE, XIDS, SHORT, words(0) + BEFORE + AFTER),
+    "rename": (RENAME, XIDS, SHORT, words(0) + BEFORE + AFTER + BEFORE + AFTER),
+    "remove": (REMOVE, XIDS, SHORT, words(0) + BEFORE + AFTER),
+    "mkdir": (MKDIR, XIDS, SHORT, words(0, 1) + opaque(b"handle") + AFTER + BEFORE + AFTER),
+    "v4 remove": (
+        REMOVE,
+        XIDS | NFS4,
+        SHORT,
+        SEQUENCE + words(15, 0, 10, 0) + opaque(b"fh") + GOT,
+    ),
+    "v4 mkdir": (MKDIR, XIDS | NFS4, SHORT, SEQUENCE + words(6, 0) + CHANGED + words(0) + MADE),
     "batch": (BATCH, ALL, PLACED, words(0) + AFTER + words(LENGTH, 1, LENGTH)),
 }
 

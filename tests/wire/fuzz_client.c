@@ -7,6 +7,7 @@
  * drops is followed by the end of the connection, and no connection is made again. The clock goes on by a second
  * each time that the library reads it.
  */
+#include "compound.h"
 #include "fuzz_library.h"
 
 enum { PATCH_XID = 1, PATCH_RPC_XID = 2, PATCH_SEGMENTS = 4, REGISTERED = 8, NFS4 = 16 };
@@ -135,6 +136,7 @@ static void open_session(void)
 	memset(&session, 0, sizeof(session));
 	session.options = (struct nfsrdma_options){
 		.depth = 2, .inline_size = 1024, .timeout = 5000, .arena = 2 * BLOCK_BYTES,
+		.version = flags & NFS4 ? 41 : 3,
 	};
 	check(!requests_allocate(&session) && !memory_allocate(&session));
 	session.read_max = session.write_max = session.list_max = 32768;
@@ -146,8 +148,9 @@ static void open_session(void)
 	if (!(flags & NFS4))
 		return;
 	/* a session that exists; its loss makes the library ask for another one */
-	check(!nfs4_allocate(&session));
+	check(!state_allocate(&session));
 	session.nfs4.state = NFS4_READY;
+	session.nfs4.complete = true;
 	session.nfs4.nslots = 2;
 }
 
@@ -171,7 +174,7 @@ static void call(uint8_t which, struct nfsrdma_file *file, uint8_t *buffer)
 	ssize_t n;
 	int i;
 
-	switch (which % 12) {
+	switch (which % 16) {
 	case 0:
 		nfsrdma_null(&session);
 		break;
@@ -222,6 +225,18 @@ static void call(uint8_t which, struct nfsrdma_file *file, uint8_t *buffer)
 		check(nfsrdma_wait(&session, done, 4, 2, -1) == 2);
 		check(done[0].result <= 20000 && done[1].result <= 20000);
 		break;
+	case 12:
+		nfsrdma_ftruncate(file, 16);
+		break;
+	case 13:
+		nfsrdma_rename(&session, "a", "b");
+		break;
+	case 14:
+		nfsrdma_unlink(&session, "a");
+		break;
+	case 15:
+		nfsrdma_mkdir(&session, "a", 0700);
+		break;
 	}
 }
 
@@ -243,11 +258,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	flags = data[1];
 	open_session();
 	region.addr = buffer;
+	/* what a server keeps for a file that is open for writing */
+	if (flags & NFS4) {
+		check(!state_use(&session, &inode));
+		inode.open->state = OPEN_HELD;
+		inode.open->access = 3;
+		file.opened = true;
+	}
 	if (flags & REGISTERED)
 		session.regions = &region;
 	call(data[0], &file, buffer);
 	check(file.users == 1 && !region.users);
 	close_session();
+	free(inode.open);
 	free(session.directory);
 	free(session.root.fh3_val);
 	free(buffer);

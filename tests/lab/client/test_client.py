@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,58 @@ def fsspec_files() -> None:
         system.close()
 
 
+def restart(*before: str) -> None:
+    """Restart nfsd; its clients have a grace period of 10 seconds."""
+    script = "; ".join((*before, "systemctl restart nfs-server"))
+    subprocess.run(["sh", "-ec", script], check=True, timeout=SECONDS)
+
+
+@on("client", timeout=SECONDS)
+def restarts_with_nfs41() -> None:
+    """nfsd restarts while files are open: what was not committed is reported, and nothing else."""
+    conf = "/etc/nfs.conf.d/short.conf"
+    lines = "[nfsd]\\nlease-time=10\\ngrace-time=10\\n"
+    restart("mkdir -p /etc/nfs.conf.d", f"printf '{lines}' > {conf}")
+    try:
+        with session_here(), connect(TARGET, vers="4.1", timeout=300) as session:
+            session.mkdir("sub", 0o750)
+            mode = os.O_RDWR | os.O_CREAT | os.O_EXCL
+            kept, changed = (session.open(f"sub/{name}", mode, 0o640) for name in ("a", "b"))
+            check_attributes(session, "sub")
+            check_attributes(session, "sub/a")
+            kept.pwrite(DATA, 0)
+            kept.fsync()
+            changed.pwrite(DATA, 0)
+            restart()
+            # in the grace period: the open files are reclaimed, and a new one waits for its end
+            kept.pwrite(DATA[::-1], 0)
+            assert kept.pread(1000, 5) == DATA[::-1][5:1005]
+            assert error_of(changed.fsync) == "EIO"
+            changed.pwrite(DATA, 0)
+            changed.fsync()
+            with session.open("sub/c", "w") as new:
+                new.write(DATA[:1000])
+            session.rename("sub/c", "sub/d")
+            session.truncate("sub/d", 500)
+            kept.truncate(2_000_000)
+            # nfsd forgets the client, as after a lease
+            for ctl in Path("/proc/fs/nfsd/clients").glob("*/ctl"):
+                ctl.write_text("expire\n")
+            changed.pwrite(b"end", len(DATA))
+            restart()
+            changed.close()
+            kept.close()
+            assert (HERE / "sub/a").read_bytes() == DATA[::-1][:2_000_000]
+            assert (HERE / "sub/b").read_bytes() == DATA + b"end"
+            assert (HERE / "sub/d").read_bytes() == DATA[:500]
+            for name in ("a", "b", "d"):
+                session.unlink(f"sub/{name}")
+            session.rmdir("sub")
+            assert session.listdir() == ["data"]
+    finally:
+        restart(f"rm -f {conf}")
+
+
 PARTS = (files, names, coroutines, forked, fsspec_files)
 
 
@@ -190,6 +243,11 @@ def test_python_with_our_server(solo: Lab) -> None:
         assert "module nfsrdma" in sh(solo, "nfsrdma ping server").stdout
     finally:
         serve(solo, "client", THEIRS)
+
+
+@pytest.mark.nightly
+def test_nfs41_goes_on_after_restarts(solo: Lab) -> None:
+    restarts_with_nfs41(solo)
 
 
 # --- ping ---
@@ -241,20 +299,26 @@ def test_ping_of_an_ordinary_user(solo: Lab) -> None:
     assert "may this user open it" in fails(solo, script)
 
 
-def test_an_ordinary_user_reads_without_the_mount_daemon(solo: Lab) -> None:
+def test_an_ordinary_user_needs_no_mount_daemon(solo: Lab) -> None:
     """It refuses ports above 1023 of an export that is secure."""
     user = "setpriv --reuid 1000 --regid 1000 --init-groups"
     script = f"""
     exportfs -o rw,async,no_root_squash,secure,no_subtree_check,fsid=1 '*:/export'
-    trap 'exportfs -ra; rm -f /export/readable' EXIT
+    trap 'exportfs -ra; rm -rf /export/readable /export/own /export/others' EXIT
     head -c 100000 /dev/urandom > /export/readable
     {user} nfsrdma cat server:/export/readable | cmp - /export/readable
     {user} nfsrdma ls server:/export
-    ! {user} nfsrdma cp /etc/hostname server:/export 2> /tmp/error; cat /tmp/error
+    install -d -o 1000 /export/own /export/others
+    chown root /export/others
+    {user} nfsrdma cp /export/readable server:/export/own > /dev/null
+    cmp /export/readable /export/own/readable
+    stat --format %u /export/own/readable
+    ! {user} nfsrdma cp /etc/hostname server:/export/others 2> /tmp/error; cat /tmp/error
     """
-    *listed, error = sh(solo, script).stdout.splitlines()
+    *listed, owner, error = sh(solo, script).stdout.splitlines()
     assert "readable" in listed
-    assert "ports below 1024, which need root" in error
+    assert owner == "1000"
+    assert "Permission denied" in error
 
 
 # --- files ---

@@ -16,7 +16,15 @@ from typing import Any
 import cffi
 import pytest
 from device import COMMIT, FOLDER, LINK, READ, SANITIZER, Change, Device, build
-from unit.device_fixtures import DATA, Recorder, device, device_library, opened, recorder
+from unit.device_fixtures import (
+    DATA,
+    Recorder,
+    device,
+    device_library,
+    each_version,
+    opened,
+    recorder,
+)
 
 from nfsrdma_tools.client import connect, library, session
 from nfsrdma_tools.client.session import CAPABILITIES, Session
@@ -25,7 +33,7 @@ from nfsrdma_tools.errors import UserError
 ROOT = Path(__file__).parents[3]
 HEADER = (ROOT / "lib" / "nfsrdma.h").read_text()
 
-__all__ = ["device", "device_library", "opened", "recorder"]
+__all__ = ["device", "device_library", "each_version", "opened", "recorder"]
 
 
 def declared() -> Any:
@@ -103,7 +111,7 @@ def test_options_and_errors_of_connect(device: Device, recorder: Recorder) -> No
         "optimistic": 0, "cache": 0,
     }]  # fmt: skip
     assert device.port == 20050
-    # the server has NFSv3 alone
+    device.set(nfs4=0)
     with pytest.raises(OSError) as caught:
         connect("server:/export", vers="4.1")
     assert caught.value.errno == errno.EPROTONOSUPPORT
@@ -164,6 +172,7 @@ def test_a_server_that_lost_data_is_an_error_of_close(device: Device, opened: Se
     assert device.get("/export/new", disk=True) == DATA
 
 
+@pytest.mark.usefixtures("each_version")
 def test_names_are_any_bytes(device: Device, opened: Session) -> None:
     for name in ("a\udcff\n", "\x1b[2J"):
         device.put(f"/export/{name}")
@@ -180,6 +189,7 @@ def test_long_directories_are_listed(device: Device, opened: Session) -> None:
     assert [entry.stat for entry in opened.scandir("many")] == [None] * 500
 
 
+@pytest.mark.usefixtures("each_version")
 @pytest.mark.parametrize("name", [b"a/b", b"/etc", b""])
 def test_names_that_lead_elsewhere_are_refused(
     device: Device, opened: Session, name: bytes
@@ -190,6 +200,7 @@ def test_names_that_lead_elsewhere_are_refused(
     assert caught.value.errno == errno.EBADMSG
 
 
+@pytest.mark.usefixtures("each_version")
 def test_names_of_the_directory_and_the_one_above_are_left_out(
     device: Device, opened: Session
 ) -> None:
@@ -268,6 +279,7 @@ def odd(request: pytest.FixtureRequest, device: Device) -> Iterator[Session]:
         yield made
 
 
+@pytest.mark.usefixtures("each_version")
 def test_ranges_are_read_one_behind_the_other(odd: Session) -> None:
     file = odd.open("data")
     out = bytearray(b"?" * sum(length for _, length in RANGES))
@@ -283,6 +295,7 @@ def test_ranges_are_read_one_behind_the_other(odd: Session) -> None:
     out.clear()
 
 
+@pytest.mark.usefixtures("each_version")
 def test_a_batch_has_one_doorbell(device: Device, opened: Session) -> None:
     file = opened.open("data")
     file.pread(1, 0)
@@ -294,6 +307,7 @@ def test_a_batch_has_one_doorbell(device: Device, opened: Session) -> None:
     assert transfer.result() == [100] * 30
 
 
+@pytest.mark.usefixtures("each_version")
 @pytest.mark.parametrize(
     "make",
     [
@@ -307,6 +321,7 @@ def test_buffers_of_any_type_are_filled_in_place(opened: Session, make: Callable
     assert bytes(memoryview(buffer).cast("B")) == DATA[3:803]
 
 
+@pytest.mark.usefixtures("each_version")
 def test_buffers_that_cannot_hold_it_are_refused(opened: Session) -> None:
     file = opened.open("data")
     with pytest.raises((TypeError, BufferError)):
@@ -326,6 +341,7 @@ def test_data_is_written_as_it_was(device: Device, odd: Session) -> None:
     assert device.get("/export/copy", disk=True) == bytes(11) + DATA
 
 
+@pytest.mark.usefixtures("each_version")
 @pytest.mark.parametrize("cache", [0, 1 << 20])
 @pytest.mark.parametrize("registered", [False, True])
 def test_the_end_of_a_file_costs_no_read(device: Device, cache: int, registered: bool) -> None:
@@ -345,6 +361,7 @@ def test_the_end_of_a_file_costs_no_read(device: Device, cache: int, registered:
         assert device.reads - before == (1 if cache else 4)
 
 
+@pytest.mark.usefixtures("each_version")
 def test_short_reads_are_continued_where_the_file_does_not_end(device: Device) -> None:
     device.set(shortened=1)
     with connect("server:/export") as session, session.open("data") as file:
@@ -359,6 +376,7 @@ def test_short_reads_are_continued_where_the_file_does_not_end(device: Device) -
         assert file.pread(1000, 0) == DATA[:1000]
 
 
+@pytest.mark.usefixtures("each_version")
 def test_an_error_ends_the_batch_and_the_session_goes_on(device: Device) -> None:
     device.set(read_max=4096)
     with connect("server:/export") as opened:
@@ -371,6 +389,7 @@ def test_an_error_ends_the_batch_and_the_session_goes_on(device: Device) -> None
         assert file.pread(50_001, 0) == DATA
 
 
+@pytest.mark.usefixtures("each_version")
 def test_a_busy_server_is_called_again(device: Device, opened: Session) -> None:
     device.error(READ, 10008, times=3)
     assert opened.open("data").pread(50_001, 0) == DATA
@@ -428,6 +447,7 @@ def test_an_error_of_the_device_makes_another_connection(
         assert file.pread(50_001, 0) == DATA
 
 
+@pytest.mark.usefixtures("each_version")
 def test_a_device_without_memory_refuses_a_region(device: Device, opened: Session) -> None:
     device.fail("reg_mr", errno.ENOMEM)
     out = bytearray(10)
@@ -436,6 +456,7 @@ def test_a_device_without_memory_refuses_a_region(device: Device, opened: Sessio
     out.clear()
 
 
+@pytest.mark.usefixtures("each_version")
 def test_regions_are_used_and_unregistered(device: Device, opened: Session) -> None:
     file, out = opened.open("data"), bytearray(10_000)
     before = device.mrs
@@ -452,6 +473,7 @@ def test_regions_are_used_and_unregistered(device: Device, opened: Session) -> N
     out.clear()
 
 
+@pytest.mark.usefixtures("each_version")
 def test_closing_a_region_ends_its_transfers(device: Device, opened: Session) -> None:
     file, out = opened.open("data"), bytearray(50_001)
     region = opened.register(out)
@@ -467,6 +489,7 @@ def test_closing_a_region_ends_its_transfers(device: Device, opened: Session) ->
     out.clear()
 
 
+@pytest.mark.usefixtures("each_version")
 def test_closing_a_session_closes_what_it_has(device: Device) -> None:
     made = connect("server:/export")
     file, region = made.open("data"), made.register(bytearray(10))
@@ -487,6 +510,7 @@ def test_closing_a_session_closes_what_it_has(device: Device) -> None:
     assert device.objects == {}
 
 
+@pytest.mark.usefixtures("each_version")
 def test_a_forgotten_session_is_closed(device: Device) -> None:
     made = connect("server:/export")
     transfer = made.start_read([(made.open("data"), 0, 50_001)], bytearray(50_001))
@@ -500,6 +524,7 @@ def test_a_forgotten_session_is_closed(device: Device) -> None:
     assert device.connections == 0
 
 
+@pytest.mark.usefixtures("each_version")
 def test_a_forgotten_transfer_is_stopped(device: Device) -> None:
     device.set(read_max=4096)
     out = bytearray(50_001)
@@ -521,6 +546,7 @@ def test_files_of_another_session_are_refused(opened: Session) -> None:
             opened.read_ranges([(file, 0, 10)], bytearray(10))
 
 
+@pytest.mark.usefixtures("each_version")
 def test_a_forked_process_opens_a_session_of_its_own(opened: Session) -> None:
     file = opened.open("data")
     child = os.fork()
@@ -537,6 +563,7 @@ def test_a_forked_process_opens_a_session_of_its_own(opened: Session) -> None:
 # --- asyncio ---
 
 
+@pytest.mark.usefixtures("each_version")
 def test_coroutines_share_a_session(opened: Session) -> None:
     file = opened.open("data")
 
@@ -550,6 +577,7 @@ def test_coroutines_share_a_session(opened: Session) -> None:
     assert asyncio.run(main()) == pieces
 
 
+@pytest.mark.usefixtures("each_version")
 def test_a_call_between_takes_no_completion_from_a_coroutine(opened: Session) -> None:
     file = opened.open("data")
 
@@ -562,6 +590,7 @@ def test_a_call_between_takes_no_completion_from_a_coroutine(opened: Session) ->
     assert asyncio.run(main()) == DATA
 
 
+@pytest.mark.usefixtures("each_version")
 def test_a_cancelled_coroutine_gives_the_memory_back(opened: Session) -> None:
     file, out = opened.open("data"), bytearray(50_001)
 
@@ -577,6 +606,7 @@ def test_a_cancelled_coroutine_gives_the_memory_back(opened: Session) -> None:
     out.clear()
 
 
+@pytest.mark.usefixtures("each_version")
 def test_a_coroutine_gets_the_error_of_its_own_batch(device: Device, opened: Session) -> None:
     file = opened.open("data")
     device.error(READ, 70, offset=4096)
@@ -601,6 +631,7 @@ def test_writes_of_coroutines(device: Device, opened: Session) -> None:
     assert device.get("/export/copy") == DATA
 
 
+@pytest.mark.usefixtures("each_version")
 def test_entries_know_their_kind(device: Device, opened: Session) -> None:
     device.put("/export/dir", kind=FOLDER)
     device.put("/export/link", b"data", kind=LINK)

@@ -50,11 +50,19 @@ class Both(NamedTuple):
 class Oracle:
     """A session, a local directory, and one source of chance for both."""
 
+    flags = 0
+    """Flags of all open files."""
+
     def __init__(self, device: Device, session: Session, root: Path, seed: int) -> None:
         self.device, self.session, self.root = device, session, root
         self.random = random.Random(seed)  # noqa: S311 - no secret
         self.open: list[Both] = []
         self.done: list[str] = []
+        self.steps: list[Callable[[], None]] = [
+            self.stat, self.list, self.make, self.remove, self.link, self.rename,
+            self.open_file, self.open_file, self.close_file, self.read, self.read,
+            self.write, self.write, self.truncate, self.disturb,
+        ]  # fmt: skip
 
     def path(self) -> str:
         parts = [self.random.choice(NAMES) for _ in range(self.random.choice((1, 1, 1, 2, 2, 3)))]
@@ -147,7 +155,7 @@ class Oracle:
 
     def open_file(self) -> None:
         path, mode = self.path().rstrip("/."), self.random.choice((0o666, 0o600))
-        flags = self.random.choice(ACCESS)
+        flags = self.random.choice(ACCESS) | self.flags
         for flag in FLAGS:
             flags |= flag if self.random.random() < 0.3 else 0
         if os.path.isdir(self.local(path)):
@@ -233,13 +241,8 @@ class Oracle:
     # --- all of them ---
 
     def run(self) -> None:
-        steps: tuple[Callable[[], None], ...] = (
-            self.stat, self.list, self.make, self.remove, self.link, self.rename,
-            self.open_file, self.open_file, self.close_file, self.read, self.read,
-            self.write, self.write, self.truncate, self.disturb,
-        )  # fmt: skip
         for _ in range(STEPS):
-            self.random.choice(steps)()
+            self.random.choice(self.steps)()
             assert not self.device.faults, "\n".join(self.done[-30:])
         while self.open:
             self.close_file()
