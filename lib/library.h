@@ -29,6 +29,8 @@
  *   io.c          reads and writes: one at a time, and batches
  *   open.c        from a path to an open file
  *   session.c     sessions, and what the connection reports
+ *   crc32c.c      a checksum
+ *   block.c       stores of blocks, on many sessions
  *   load.c        many sessions with a load: the engine of `nfsrdma load`
  *
  * A file calls no function of a file that stands below it in this list.  Tables of functions do that instead: struct
@@ -618,6 +620,7 @@ int connection_poll(struct nfsrdma_session *session);
 int requests_allocate(struct nfsrdma_session *session);
 void requests_free(struct nfsrdma_session *session);
 struct request *request_take(struct nfsrdma_session *session);
+bool request_is_free(const struct nfsrdma_session *session);
 uint32_t request_count_free(const struct nfsrdma_session *session);
 uint8_t *request_begin(struct nfsrdma_session *session, struct request *req, uint32_t procedure);
 void request_renumber(struct nfsrdma_session *session, struct request *req);
@@ -705,6 +708,7 @@ struct request *wait_for_slot(struct nfsrdma_session *session);
 int wait_no_slot(const struct nfsrdma_session *session);
 int wait_for(struct nfsrdma_session *session, struct request *req);
 int wait_call(struct nfsrdma_session *session, struct request *req);
+void wait_abandon(struct nfsrdma_session *session, uint64_t first, uint64_t last, int error, const char *why);
 
 /* Will it end without another call of the library's user? */
 static inline bool request_is_pending(const struct request *req)
@@ -900,6 +904,10 @@ void io_abandon(struct nfsrdma_session *session);
 extern const struct reports session_reports;
 int session_like(const struct nfsrdma_session *other, const struct nfsrdma_options *options,
 		 struct nfsrdma_session **session);
+
+/* --- crc32c.c --- */
+
+uint32_t crc32c_of(const void *data, size_t length);
 
 /**
  * struct nfsrdma_file - an open file

@@ -120,6 +120,16 @@ struct request *request_take(struct nfsrdma_session *session)
 	return req;
 }
 
+/* Is there a free slot whose Send has completed? */
+bool request_is_free(const struct nfsrdma_session *session)
+{
+	const struct request *req = session->free.head;
+
+	while (req && !was_sent(session, req))
+		req = req->next;
+	return req;
+}
+
 /* The number of free slots, which include those whose Send has not completed */
 uint32_t request_count_free(const struct nfsrdma_session *session)
 {

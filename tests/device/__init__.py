@@ -37,7 +37,8 @@ _OPTIONS = {
 }
 FILE, FOLDER, LINK = 1, 2, 5
 ANY = 2**64 - 1
-LOOKUP, READ, WRITE, MKDIR, READDIRPLUS, COMMIT = 3, 6, 7, 9, 17, 21
+GETATTR, LOOKUP, READ, WRITE, CREATE, MKDIR, REMOVE, RENAME = 1, 3, 6, 7, 8, 9, 12, 14
+READDIRPLUS, COMMIT = 17, 21
 _FAULTS = 8192
 _FOLDER = ROOT / "out" / "device"
 
@@ -171,6 +172,10 @@ class Device:
         words = (ctypes.c_uint32(procedure), ctypes.c_uint64(offset), ctypes.c_uint32(status))
         self._functions.device_error(*words, ctypes.c_uint64(times))
 
+    def no_errors(self) -> None:
+        """Forget the errors that no call has had yet."""
+        self.error(0, 0, times=0)
+
     def end_connections(self) -> None:
         """End all connections, as a server that restarts without loss does."""
         self._functions.device_end()
@@ -201,6 +206,13 @@ class Device:
         data = ctypes.create_string_buffer(size + 1)
         self._functions.device_get_file(*words, data, ctypes.c_uint64(size))
         return data.raw[:size]
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory."""
+        text = ctypes.create_string_buffer(_FAULTS)
+        words = (os.fsencode(path), text, ctypes.c_size_t(_FAULTS))
+        assert not self._functions.device_names(*words), path
+        return os.fsdecode(text.value).splitlines()
 
     @property
     def faults(self) -> list[str]:
