@@ -208,10 +208,10 @@ class Device:
         return data.raw[:size]
 
     def names(self, path: str) -> list[str]:
-        """The names in a directory."""
+        """The names in a directory; none if there is no directory."""
         text = ctypes.create_string_buffer(_FAULTS)
         words = (os.fsencode(path), text, ctypes.c_size_t(_FAULTS))
-        assert not self._functions.device_names(*words), path
+        assert self._functions.device_names(*words) >= 0, path
         return os.fsdecode(text.value).splitlines()
 
     @property

@@ -1295,7 +1295,7 @@ EXPORTED int64_t device_get_file(const char *path, bool disk, void *to, uint64_t
 	return size;
 }
 
-/* The names in a directory, a line each; -1 if there is no directory, or no room */
+/* The names in a directory, a line each; -1 if there is no room */
 EXPORTED int device_names(const char *path, char *text, size_t size)
 {
 	const struct entry *entry;
@@ -1309,7 +1309,7 @@ EXPORTED int device_names(const char *path, char *text, size_t size)
 		if (used < size)
 			used += snprintf(text + used, size - used, "%s\n", entry->name);
 	device_unlock();
-	return node && used < size ? 0 : -1;
+	return used < size ? 0 : -1;
 }
 
 void server_reset(void)
