@@ -404,7 +404,7 @@ class Blocks(Uncopied):
             raise self._library.error(count)
         words = self._words[: count * _COMPLETION_WORDS]
         tokens, results = (words[place::_COMPLETION_WORDS].tolist() for place in (0, 1))
-        touched = {}
+        touched: dict[int, _Batch] = {}
         for token, result in zip(tokens, results, strict=True):
             serial = token >> _INDEX_BITS
             batch = touched.get(serial) or self._batches.get(serial)
