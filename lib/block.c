@@ -1129,8 +1129,12 @@ static void conclude(struct nfsrdma_blocks *store, struct block_op *op)
 /* A request has ended */
 static void request_ended(struct nfsrdma_blocks *store, const struct nfsrdma_completion *completion)
 {
-	struct block_op *op = &store->ops[completion->user_data >> TAG_SHIFT];
+	uint64_t number = completion->user_data >> TAG_SHIFT;
+	struct block_op *op = &store->ops[number];
 
+	/* of a batch that the caller should not have made */
+	if (number >= store->nops || !op->pending)
+		return;
 	op->pending--;
 	if (op->step == STEP_READ || op->step == STEP_WRITE)
 		part_ended(store, op, completion->user_data & SIZE_MOST, completion);
@@ -1501,6 +1505,8 @@ static int check_member(const struct nfsrdma_session *session, const struct nfsr
 		return fail(-EINVAL, "%s: the sessions have other directories", session->host);
 	if (session->unfinished || session->ndone)
 		return fail(-EBUSY, "%s: operations of the session are unfinished", session->host);
+	if (session->in_store)
+		return fail(-EBUSY, "%s: another store has the session", session->host);
 	return 0;
 }
 
@@ -1514,6 +1520,7 @@ static int add_member(struct nfsrdma_blocks *store, struct nfsrdma_session *sess
 	if (!member->rests)
 		return fail_no_memory();
 	member->session = session;
+	session->in_store = true;
 	store->nmembers++;
 	return epoll_ctl(store->epoll, EPOLL_CTL_ADD, session->epoll, &event) ?
 	       fail(-errno, "epoll_ctl: %s", strerror(errno)) : 0;
@@ -1553,8 +1560,10 @@ static void free_store(struct nfsrdma_blocks *store)
 		store->regions = region->next;
 		free(region);
 	}
-	for (i = 0; i < store->nmembers; i++)
+	for (i = 0; i < store->nmembers; i++) {
+		store->members[i].session->in_store = false;
 		free(store->members[i].rests);
+	}
 	if (store->epoll >= 0)
 		close(store->epoll);
 	if (store->timer >= 0)

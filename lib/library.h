@@ -520,6 +520,7 @@ struct nfsrdma_session {
 	/* completions that the caller has not got yet, a ring with a place for each operation of options.depth */
 	struct nfsrdma_completion *done;
 	uint32_t done_first, ndone, unfinished;
+	bool in_store;			/* a store of blocks has it */
 	bool fd_used;
 	int wake;			/* eventfd that makes the descriptor readable without a message; -1: none */
 	bool woken;

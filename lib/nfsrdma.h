@@ -758,8 +758,8 @@ struct nfsrdma_block {
  * As long as the store is open, no batch of the caller goes to its sessions, and none of them is closed.
  *
  * Return: 0; -EINVAL for a wrong option, or sessions with other directories; -E2BIG for an option that is not 0 and that
- * this version of the library does not have; -EOPNOTSUPP for NFSv4.1; -EBUSY if a session has unfinished operations; or
- * another negative errno value.
+ * this version of the library does not have; -EOPNOTSUPP for NFSv4.1; -EBUSY if a session has unfinished operations, or
+ * another store has it; or another negative errno value.
  */
 int nfsrdma_blocks_open(struct nfsrdma_session *const *sessions, size_t count,
 			const struct nfsrdma_blocks_options *options, struct nfsrdma_blocks **blocks);

@@ -200,6 +200,27 @@ def test_a_get_is_interrupted_at_each_opcode(device: Device, store: Blocks) -> N
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_block_costs_few_opcodes(device: Device) -> None:
+    """Opcodes, which are the same on a busy machine, in place of a time."""
+    with blocks("server:/export", in_flight=512) as store:
+        store.put([(f"{number}", b"x") for number in range(400)])
+
+        def cost(count: int) -> int:
+            few = [(f"{number}", bytearray(1)) for number in range(count)]
+            device.signal_at(0)
+            tracer = sys.gettrace()
+            sys.settrace(device.tracing)
+            try:
+                assert store.get(few) == [1] * count
+            finally:
+                sys.settrace(tracer)
+            return device.signal_at(0)
+
+        cost(10)
+        # of these, 35 book a completion
+        assert (cost(400) - cost(20)) / 380 < 80
+
+
 def test_a_get_without_replies_is_interrupted(device: Device, store: Blocks) -> None:
     store.put(DATA.items())
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -256,17 +256,28 @@ def test_a_session_is_in_one_state(device: Device, opened: Open) -> None:
         return int(functions.nfsrdma_blocks_open(array, len(sessions), given, box))
 
     assert open_with([]) == -errno.EINVAL
-    assert open_with(store.sessions * 40) == -errno.EINVAL
+    assert open_with(store.sessions) == -errno.EBUSY
+    assert "another store" in store.message()
+    free = [store._connect({}) for _ in range(2)]
+    assert open_with(free * 40) == -errno.EINVAL
     for name, value in (
         ("in_flight", 65537), ("handles", 1 << 25), ("checksum", 2), ("trust", 2), ("size", 8),
     ):  # fmt: skip
-        assert open_with(store.sessions, **{name: value}) == -errno.EINVAL
+        assert open_with(free, **{name: value}) == -errno.EINVAL
     other = ffi.new("struct nfsrdma_session **")
-    assert functions.nfsrdma_mkdir(store.sessions[0], b"folder", 0o755) == 0
+    assert functions.nfsrdma_mkdir(free[0], b"folder", 0o755) == 0
     for target in (b"server", b"server:/export/folder"):
         assert not functions.nfsrdma_connect(target, ffi.NULL, other)
-        assert open_with([store.sessions[0], other[0]]) == -errno.EINVAL
+        assert open_with([free[0], other[0]]) == -errno.EINVAL
         assert functions.nfsrdma_disconnect(other[0]) == 0
+    assert open_with(free) == 0
+    assert functions.nfsrdma_blocks_close(box[0]) == 0
+    assert open_with(free[:1] * 2) < 0
+    # a store gives its sessions back
+    assert open_with(free) == 0
+    assert functions.nfsrdma_blocks_close(box[0]) == 0
+    for session in free:
+        assert functions.nfsrdma_disconnect(session) == 0
 
 
 # --- the calls that they take ---
@@ -529,6 +540,8 @@ def test_an_operation_without_a_reply_ends(
     regions = [store.register(each) for each in memory] if registered else []
     other = opened(1)
     other.one(PUT, "new", b"n" * 9000)
+    # so that the READ leaves at once
+    assert store.read("new") == b"n" * 9000
     rows = [Operation(GET, "new", memory[0]), Operation(PUT, "a/put", memory[1])]
     rows += [Operation(REMOVE, "old"), Operation(GET, "old", memory[2])]
     if late:
@@ -701,6 +714,11 @@ def test_the_descriptor_says_when_to_go_on(device: Device, opened: Open) -> None
     store.cancel(batch)
     assert collect(1) == {0: -errno.ECANCELED}
     device.hold()
+    # what ends without a message
+    while poll.poll(200):
+        assert store.wait(0, 0) == {}
+    store.submit([Operation(GET, "")])
+    assert collect(1) == {0: -errno.EINVAL}
     # nothing to do: it sleeps when the connection is there
     end = time.monotonic() + 60
     while poll.poll(200):
