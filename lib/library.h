@@ -30,6 +30,8 @@
  *   open.c        from a path to an open file
  *   session.c     sessions, and what the connection reports
  *   crc32c.c      a checksum
+ *   handle.c      file handles of a store of blocks, by path
+ *   block_step.c  what an operation on a block does: its steps
  *   block.c       stores of blocks, on many sessions
  *   load.c        many sessions with a load: the engine of `nfsrdma load`
  *

@@ -39,7 +39,7 @@ SETTINGS: tuple[dict[str, int], ...] = (
     {"inline_size": 1024, "late": 50, "spurious": 2},
     {"late_calls": 20_000, "read_max": 16384},
 )
-IO, ACCES, NOSPC, STALE, BUSY = 5, 13, 28, 70, 10008
+IO, DENIED, NOSPC, STALE, BUSY = 5, 13, 28, 70, 10008
 # errors after which the old version is there for certain
 DEFINITE = {-errno.EACCES, -errno.ENOSPC}
 UNKNOWN = {-errno.ETIMEDOUT, -errno.ECANCELED}
@@ -120,7 +120,7 @@ class Oracle:
             for each in block.changes.values():
                 each.overlaps = started.overlaps = True
             block.changes[self.serial] = started
-            # whoever is under way may see it
+            # operations that are unfinished may see it
             for each in (*self.started[0].values(), *self.started[1].values()):
                 if each.name == name:
                     each.allowed.add(value)
@@ -203,7 +203,7 @@ class Oracle:
         elif choice < 0.95:
             procedure = self.random.choice(ALL)
             device.no_errors()
-            status = self.random.choice((IO, ACCES, NOSPC, STALE, STALE, STALE, BUSY))
+            status = self.random.choice((IO, DENIED, NOSPC, STALE, STALE, STALE, BUSY))
             device.error(procedure, status, times=self.random.randint(1, 3))
         else:
             device.set(refuse=1)
