@@ -31,6 +31,10 @@
  *   io.c          reads and writes: one at a time, and batches
  *   open.c        from a path to an open file
  *   session.c     sessions, and what the connection reports
+ *   crc32c.c      a checksum
+ *   handle.c      file handles of a store of blocks, by path
+ *   block_step.c  what an operation on a block does: its steps
+ *   block.c       stores of blocks, on many sessions
  *   load.c        many sessions with a load: the engine of `nfsrdma load`
  *
  * A file calls no function of a file that stands below it in this list.  Tables of functions do that instead: struct
@@ -593,6 +597,7 @@ struct nfsrdma_session {
 	/* completions that the caller has not got yet, a ring with a place for each operation of options.depth */
 	struct nfsrdma_completion *done;
 	uint32_t done_first, ndone, unfinished;
+	bool in_store;			/* a store of blocks has it */
 	bool fd_used;
 	int wake;			/* eventfd that makes the descriptor readable without a message; -1: none */
 	bool woken;
@@ -694,6 +699,7 @@ int connection_poll(struct nfsrdma_session *session);
 int requests_allocate(struct nfsrdma_session *session);
 void requests_free(struct nfsrdma_session *session);
 struct request *request_take(struct nfsrdma_session *session);
+bool request_is_free(const struct nfsrdma_session *session);
 uint32_t request_count_free(const struct nfsrdma_session *session);
 uint8_t *request_begin(struct nfsrdma_session *session, struct request *req, uint32_t procedure);
 void request_renumber(struct nfsrdma_session *session, struct request *req);
@@ -780,6 +786,7 @@ struct request *wait_for_slot(struct nfsrdma_session *session);
 int wait_no_slot(const struct nfsrdma_session *session);
 int wait_for(struct nfsrdma_session *session, struct request *req);
 int wait_call(struct nfsrdma_session *session, struct request *req);
+void wait_abandon(struct nfsrdma_session *session, uint64_t first, uint64_t last, int error, const char *why);
 
 /* Will it end without another call of the library's user? */
 static inline bool request_is_pending(const struct request *req)
@@ -891,6 +898,7 @@ int mount_root(struct nfsrdma_session *session);
 
 extern const struct nfs_dialect nfs3_dialect;
 int nfs3_null(struct nfsrdma_session *session);
+set3 nfs3_mode(mode_t mode);
 int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, const char *path,
 	      xdrproc_t encode, const void *args, xdrproc_t decode, void *results, uint32_t bytes);
 int nfs3_prepare(struct nfsrdma_session *session, enum nfs_procedure procedure, xdrproc_t encode, const void *args,
@@ -1016,6 +1024,10 @@ void io_abandon(struct nfsrdma_session *session);
 extern const struct reports session_reports;
 int session_like(const struct nfsrdma_session *other, const struct nfsrdma_options *options,
 		 struct nfsrdma_session **session);
+
+/* --- crc32c.c --- */
+
+uint32_t crc32c_of(const void *data, size_t length);
 
 /**
  * struct nfsrdma_file - an open file

@@ -23,6 +23,8 @@ STRUCTS = {
     "nfsrdma_completion": "nfsrdma_wait",
     "nfsrdma_range": "nfsrdma_prepare_reads",
     "nfsrdma_entry": "nfsrdma_readdir",
+    "nfsrdma_blocks_options": "nfsrdma_blocks_open",
+    "nfsrdma_block": "nfsrdma_blocks_submit",
 }
 COMMENT = re.compile(r"/\*\*\n(.*?)\n \*/\n(struct \w+ \{\n.*?\n\};|.*?;)\n", re.DOTALL)
 TITLE = re.compile(r"(struct )?(\w+) - (.*)")

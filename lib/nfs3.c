@@ -200,7 +200,7 @@ static int nfs3_list(struct nfsrdma_session *session, const readdirplus3_args *a
 			(xdrproc_t)xdr_readdirplus3_res, res, args->maxcount);
 }
 
-static set3 set_mode(mode_t mode)
+set3 nfs3_mode(mode_t mode)
 {
 	return (set3){.mode = {TRUE, {mode & 07777}}};
 }
@@ -245,7 +245,7 @@ static int make_name(struct nfsrdma_session *session, const char *path, enum nfs
 static int nfs3_mkdir(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
 		      mode_t mode)
 {
-	mkdir3_args args = {{nfs_fh3(dir), (char *)name}, set_mode(mode)};
+	mkdir3_args args = {{nfs_fh3(dir), (char *)name}, nfs3_mode(mode)};
 
 	return make_name(session, path, NFS_MKDIR, (xdrproc_t)xdr_mkdir3_args, &args, NULL);
 }
@@ -253,7 +253,7 @@ static int nfs3_mkdir(struct nfsrdma_session *session, const char *path, const s
 static int nfs3_symlink(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
 			const char *text)
 {
-	symlink3_args args = {{nfs_fh3(dir), (char *)name}, set_mode(0777), (char *)text};
+	symlink3_args args = {{nfs_fh3(dir), (char *)name}, nfs3_mode(0777), (char *)text};
 
 	return make_name(session, path, NFS_SYMLINK, (xdrproc_t)xdr_symlink3_args, &args, NULL);
 }
@@ -274,7 +274,7 @@ static int nfs3_create(struct nfsrdma_session *session, const char *path, const 
 		       int flags, mode_t mode, struct nfs_fh *fh)
 {
 	create3_args args = {{nfs_fh3(dir), (char *)name}, {.mode = CREATE_GUARDED}};
-	set3 attr = set_mode(mode);
+	set3 attr = nfs3_mode(mode);
 	attr3 found;
 	int rc;
 

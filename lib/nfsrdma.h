@@ -48,6 +48,8 @@ struct nfsrdma_session;
 struct nfsrdma_file;
 struct nfsrdma_dir;
 struct nfsrdma_region;
+struct nfsrdma_blocks;
+struct nfsrdma_blocks_region;
 
 /**
  * struct nfsrdma_options - what a session asks for; 0 selects the default
@@ -703,6 +705,177 @@ int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_completion *com
  * Return: file descriptor, or a negative errno value.
  */
 int nfsrdma_fd(struct nfsrdma_session *session);
+
+/* --- blocks --- */
+
+/* What a block is to be done with */
+enum nfsrdma_block_operation {
+	NFSRDMA_BLOCK_GET = 1,
+	NFSRDMA_BLOCK_PUT = 2,
+	NFSRDMA_BLOCK_EXISTS = 3,
+	NFSRDMA_BLOCK_REMOVE = 4,
+};
+
+/**
+ * struct nfsrdma_blocks_options - what a store asks for; 0 selects the default
+ * @size: sizeof(struct nfsrdma_blocks_options)
+ * @in_flight: most operations that are unfinished or not yet reported, 1 to 65536 (default: 256)
+ * @handles: most file handles of blocks and directories that the store keeps, 1 to 16777216 (default: 65536)
+ * @checksum: 1 to have each block end with 32 bytes on the server that have a CRC-32C of its data: put writes them, and
+ *	get compares (default: 0)
+ * @trust: 1 to have NFSRDMA_BLOCK_EXISTS ask the server only about blocks whose file handle the store does not have;
+ *	another client may have removed the others (default: 0)
+ */
+struct nfsrdma_blocks_options {
+	size_t size;
+	uint32_t in_flight;
+	uint32_t handles;
+	uint32_t checksum;
+	uint32_t trust;
+};
+
+/**
+ * struct nfsrdma_block - an operation of nfsrdma_blocks_submit()
+ * @name: path below the directory of the sessions, at most 1023 bytes: components of at most 255 bytes with one slash
+ *	between them, none of which is "." or "..", or begins with ".nfsrdma-"
+ * @buf: memory of the data; RDMA moves it directly if it is registered
+ * @length: bytes of @buf; of a get, the most that it takes
+ * @user_data: value that the completion returns
+ * @operation: one of enum nfsrdma_block_operation
+ * @reserved: 0
+ */
+struct nfsrdma_block {
+	const char *name;
+	void *buf;
+	size_t length;
+	uint64_t user_data;
+	uint32_t operation;
+	uint32_t reserved[3];
+};
+
+/**
+ * nfsrdma_blocks_open - open a store of blocks
+ * @sessions: sessions with NFSv3 and with one directory of one server, by one or more of its addresses
+ * @count: elements of @sessions, at most 64
+ * @options: what to ask for; NULL for the defaults
+ * @blocks: the new store
+ *
+ * A block is a file that is written once and read whole.  The store has a state machine for each operation in place of
+ * a thread, and belongs to one thread at a time, as its sessions do.  Each operation goes to the connected session that
+ * has the least to do.  All sessions share the file handles: a further get of a block takes READs and nothing else.
+ *
+ * As long as the store is open, no batch of the caller goes to its sessions, and none of them is closed.
+ *
+ * Return: 0; -EINVAL for a wrong option, or sessions with other directories; -E2BIG for an option that is not 0 and that
+ * this version of the library does not have; -EOPNOTSUPP for NFSv4.1; -EBUSY if a session has unfinished operations, or
+ * another store has it; or another negative errno value.
+ */
+int nfsrdma_blocks_open(struct nfsrdma_session *const *sessions, size_t count,
+			const struct nfsrdma_blocks_options *options, struct nfsrdma_blocks **blocks);
+
+/**
+ * nfsrdma_blocks_close - close a store
+ * @blocks: a store, or NULL
+ *
+ * Unfinished operations end as by nfsrdma_blocks_cancel(), and are not reported.  The call waits at most one second
+ * for the server to remove what canceled puts have left.  It ends the registrations that are left: do not
+ * call nfsrdma_blocks_unregister() after it.  The sessions stay open.
+ *
+ * Return: 0, or -EDEADLK: the store is open.
+ */
+int nfsrdma_blocks_close(struct nfsrdma_blocks *blocks);
+
+/**
+ * nfsrdma_blocks_register - register memory for RDMA, in all sessions of a store
+ * @blocks: a store
+ * @addr: start of the memory
+ * @length: bytes
+ * @region: the registered region
+ *
+ * Return: as nfsrdma_register().
+ */
+int nfsrdma_blocks_register(struct nfsrdma_blocks *blocks, void *addr, size_t length,
+			    struct nfsrdma_blocks_region **region);
+
+/**
+ * nfsrdma_blocks_unregister - end a registration
+ * @region: a registered region, or NULL
+ *
+ * Return: 0; -EBUSY while unfinished operations use the memory.
+ */
+int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region);
+
+/**
+ * nfsrdma_blocks_submit - start a batch of operations
+ * @blocks: a store
+ * @operations: what to do; the store copies names, and uses the memory of data until the completion
+ * @count: elements of @operations
+ * @deadline: milliseconds after which operations of the batch that are unfinished end with -ETIMEDOUT; 0: timeout of
+ *	the sessions' options
+ * @batch: number of the batch, for nfsrdma_blocks_cancel(); or NULL
+ *
+ * NFSRDMA_BLOCK_GET reads a whole file.  Its result is the number of bytes; -ENOENT if there is no such block; -EFBIG
+ * if it is longer than @length.  It is never a mix of two versions of a block.  After an error the memory may have any
+ * bytes.
+ *
+ * NFSRDMA_BLOCK_PUT makes a block or replaces it, at once and whole: it writes a file with another name in the same
+ * directory (".nfsrdma-" and a random number), has the server write it to stable storage, and renames it.  Directories
+ * that are missing are made.  The result is the number of bytes.  After -ETIMEDOUT or
+ * -ECANCELED the block is the old one or the new one, and may still become the new one; after any other error it is the
+ * old one.  A server that does not reply may keep the file with the other name.
+ *
+ * NFSRDMA_BLOCK_EXISTS has the size of the block as its result, or -ENOENT.  NFSRDMA_BLOCK_REMOVE has 0 or -ENOENT, the
+ * latter also if the server executed it, restarted, and got it again.
+ *
+ * Operations of a batch have no order.  Symbolic links are not followed: -ELOOP.  The store keeps the file handles of
+ * directories, too: do not rename those.
+ *
+ * An operation that misses its deadline completes when the server can no longer reach its memory: if the server has a
+ * part of it, the connection ends first, and what other operations have on it is sent again.  The store needs no reply
+ * for that.
+ *
+ * Return: number of operations that were started, from the first one on; -EAGAIN if that is 0 because as many as
+ * options.in_flight are unfinished or not yet reported; -EINVAL if the first one is none; or another negative errno value.
+ */
+int nfsrdma_blocks_submit(struct nfsrdma_blocks *blocks, const struct nfsrdma_block *operations, size_t count,
+			  uint32_t deadline, uint64_t *batch);
+
+/**
+ * nfsrdma_blocks_wait - wait for completions of a store
+ * @blocks: a store
+ * @completions: array; @eof of its elements is 0
+ * @count: elements of the array
+ * @min: completions to wait for; fewer are returned if fewer are unfinished, or after @timeout; 0: those that have
+ *	arrived
+ * @timeout: milliseconds; -1 for no limit
+ *
+ * Return: number of completions, or a negative errno value.
+ */
+int nfsrdma_blocks_wait(struct nfsrdma_blocks *blocks, struct nfsrdma_completion *completions, size_t count,
+			size_t min, int timeout);
+
+/**
+ * nfsrdma_blocks_cancel - end the operations of a batch
+ * @blocks: a store
+ * @batch: number from nfsrdma_blocks_submit()
+ *
+ * Those that are unfinished complete with -ECANCELED: nfsrdma_blocks_wait() has their completions without a wait.  The
+ * server reaches no memory of theirs when the call returns, see nfsrdma_blocks_submit().
+ *
+ * Return: number of operations that were canceled, or a negative errno value.
+ */
+int nfsrdma_blocks_cancel(struct nfsrdma_blocks *blocks, uint64_t batch);
+
+/**
+ * nfsrdma_blocks_fd - get a file descriptor for poll(2)
+ * @blocks: a store
+ *
+ * The descriptor is readable when nfsrdma_blocks_wait() may have something to do, at a deadline, too.  The store owns
+ * it.
+ *
+ * Return: file descriptor, or a negative errno value.
+ */
+int nfsrdma_blocks_fd(struct nfsrdma_blocks *blocks);
 
 #ifdef __cplusplus
 }

@@ -99,13 +99,21 @@ static void reset(struct nfsrdma_session *session, struct request *req)
 	};
 }
 
-/* A free slot whose Send has completed, as a request without a message; or NULL */
-struct request *request_take(struct nfsrdma_session *session)
+/* The first free slot whose Send has completed, or NULL */
+static struct request *first_free(const struct nfsrdma_session *session)
 {
 	struct request *req = session->free.head;
 
 	while (req && !was_sent(session, req))
 		req = req->next;
+	return req;
+}
+
+/* A free slot whose Send has completed, as a request without a message; or NULL */
+struct request *request_take(struct nfsrdma_session *session)
+{
+	struct request *req = first_free(session);
+
 	if (!req)
 		return NULL;
 	request_list_remove(&session->free, req);
@@ -140,6 +148,12 @@ bool request_may_change(struct nfsrdma_session *session, struct request *req)
 	memcpy(req->message + HEADER_ROOM, other->message + HEADER_ROOM, req->length);
 	request_release(session, other);
 	return true;
+}
+
+/* Is there a free slot whose Send has completed? */
+bool request_is_free(const struct nfsrdma_session *session)
+{
+	return first_free(session);
 }
 
 /* The number of free slots, which include those whose Send has not completed */

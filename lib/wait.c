@@ -254,10 +254,10 @@ int wait_no_slot(const struct nfsrdma_session *session)
 }
 
 /* End a request without its reply, which would go to memory that the caller gets back: the connection ends first */
-static void give_up(struct nfsrdma_session *session, struct request *req, int error)
+static void give_up(struct nfsrdma_session *session, struct request *req, int error, const char *why)
 {
 	if (req->state == REQUEST_SENT || req->state == REQUEST_READING)
-		connection_lost(session, error, "interrupted");
+		connection_lost(session, error, why);
 	request_list_remove(req->state == REQUEST_DELAYED ? &session->delayed : &session->waiting, req);
 	request_finish(session, req, error);
 }
@@ -272,7 +272,7 @@ int wait_for(struct nfsrdma_session *session, struct request *req)
 	while (req->state != REQUEST_DONE) {
 		rc = wait_once(session);
 		if (rc && req->state != REQUEST_DONE)
-			give_up(session, req, rc);
+			give_up(session, req, rc, "interrupted");
 	}
 	wait_end(session);
 	return req->error;
@@ -284,4 +284,27 @@ int wait_call(struct nfsrdma_session *session, struct request *req)
 	req->began = began_at(session);
 	send_by_rpc(session, req);
 	return wait_for(session, req);
+}
+
+/**
+ * wait_abandon - end requests of a batch without their replies
+ * @session: session
+ * @first: least user_data of those to end
+ * @last: greatest one
+ * @error: negative errno value that their completions have
+ * @why: the same in words
+ *
+ * The server reaches no memory of theirs when this returns: if it has one of them, the connection ends, and other
+ * requests are sent again on the next one.
+ */
+void wait_abandon(struct nfsrdma_session *session, uint64_t first, uint64_t last, int error, const char *why)
+{
+	uint32_t i;
+
+	for (i = 0; i < session->nslots; i++) {
+		struct request *req = &session->slots[i];
+
+		if (req->done && request_is_pending(req) && req->io.user_data >= first && req->io.user_data <= last)
+			give_up(session, req, error, why);
+	}
 }

@@ -280,3 +280,61 @@ int close_in_a_loop(struct nfsrdma_session *session, struct nfsrdma_file *file)
 	}
 	return rc;
 }
+
+/* nfsrdma_blocks_open nfsrdma_blocks_close nfsrdma_blocks_register nfsrdma_blocks_unregister */
+int with_blocks(struct nfsrdma_session **sessions, size_t count, char (*blocks)[262144],
+		int (*use)(struct nfsrdma_blocks *store, char (*blocks)[262144]))
+{
+	struct nfsrdma_blocks_options options = {.size = sizeof(options), .checksum = 1};
+	struct nfsrdma_blocks_region *region = NULL;
+	struct nfsrdma_blocks *store;
+	int rc = nfsrdma_blocks_open(sessions, count, &options, &store);
+
+	if (rc)
+		return rc;
+	rc = nfsrdma_blocks_register(store, blocks, 8 * sizeof(*blocks), &region);
+	if (!rc)
+		rc = use(store, blocks);
+	nfsrdma_blocks_unregister(region);
+	nfsrdma_blocks_close(store);
+	return rc;
+}
+
+/* nfsrdma_blocks_submit nfsrdma_blocks_wait nfsrdma_blocks_cancel */
+int get_blocks(struct nfsrdma_blocks *store, const char *const *names, char (*blocks)[262144])
+{
+	struct nfsrdma_completion done[8];
+	struct nfsrdma_block gets[8];
+	int hits = 0, i, n;
+	uint64_t batch;
+
+	for (i = 0; i < 8; i++)
+		gets[i] = (struct nfsrdma_block){
+			.name = names[i], .buf = blocks[i], .length = sizeof(blocks[i]),
+			.operation = NFSRDMA_BLOCK_GET, .user_data = i,
+		};
+	/* what has not arrived after 50 milliseconds is a miss */
+	n = nfsrdma_blocks_submit(store, gets, 8, 50, &batch);
+	if (n < 0)
+		return n;
+	if (n < 8)
+		nfsrdma_blocks_cancel(store, batch);
+	n = nfsrdma_blocks_wait(store, done, 8, n, -1);
+	for (i = 0; i < n; i++)
+		hits += done[i].result >= 0;
+	return n < 0 ? n : hits;
+}
+
+/* nfsrdma_blocks_fd */
+int wait_in_a_loop(struct nfsrdma_blocks *store, struct nfsrdma_completion *done)
+{
+	struct pollfd wanted = {.fd = nfsrdma_blocks_fd(store), .events = POLLIN};
+	int rc = wanted.fd < 0 ? wanted.fd : 0;
+
+	while (!rc) {
+		/* a program watches its other descriptors, too */
+		poll(&wanted, 1, -1);
+		rc = nfsrdma_blocks_wait(store, done, 1, 0, 0);
+	}
+	return rc;
+}

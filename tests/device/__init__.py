@@ -37,7 +37,8 @@ _OPTIONS = {
 }
 FILE, FOLDER, LINK = 1, 2, 5
 ANY = 2**64 - 1
-LOOKUP, READ, WRITE, MKDIR, READDIRPLUS, COMMIT = 3, 6, 7, 9, 17, 21
+GETATTR, LOOKUP, READ, WRITE, CREATE, MKDIR, REMOVE, RENAME = 1, 3, 6, 7, 8, 9, 12, 14
+READDIRPLUS, COMMIT = 17, 21
 OPERATION = 0x10000
 """Added to the number of an operation of NFSv4.1, where a procedure of NFSv3 could stand."""
 GRACE_CLIENTS, GRACE_FOREVER = 2**64 - 2, 2**64 - 1
@@ -178,6 +179,10 @@ class Device:
         words = (ctypes.c_uint32(procedure), ctypes.c_uint64(offset), ctypes.c_uint32(status))
         self.functions.device_error(*words, ctypes.c_uint64(times))
 
+    def no_errors(self) -> None:
+        """Forget the errors that no call has had yet."""
+        self.error(0, 0, times=0)
+
     def end_connections(self) -> None:
         """End all connections, as a server that restarts without loss does."""
         self.functions.device_end()
@@ -221,6 +226,13 @@ class Device:
         data = ctypes.create_string_buffer(size + 1)
         self.functions.device_get_file(*words, data, ctypes.c_uint64(size))
         return data.raw[:size]
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory; none if there is no directory."""
+        text = ctypes.create_string_buffer(_FAULTS)
+        words = (os.fsencode(path), text, ctypes.c_size_t(_FAULTS))
+        assert self.functions.device_names(*words) >= 0, path
+        return os.fsdecode(text.value).splitlines()
 
     @property
     def faults(self) -> list[str]:

@@ -26,6 +26,7 @@
 /* Settings, which a test sets by their names: see names[] in verbs.c; counts of calls and bytes, or flags */
 struct settings {
 	uint64_t late;		/* microseconds: most that a reply, an event or a completion is late */
+	uint64_t late_calls;	/* the same, of a call: the server executes it, and reaches memory, later */
 	uint64_t late_sends;	/* microseconds: how much later a Send completes than its message arrives */
 	uint64_t spurious;	/* each n-th event of a completion channel, on average, comes twice; 0: none */
 	uint64_t iwarp;		/* the device connects by itself */

@@ -265,3 +265,20 @@ EXPORTED int64_t device_get_file(const char *path, bool disk, void *to, uint64_t
 	device_unlock();
 	return size;
 }
+
+/* The names in a directory, a line each; -1 if there is no room */
+EXPORTED int device_names(const char *path, char *text, size_t size)
+{
+	const struct entry *entry;
+	struct node *node;
+	size_t used = 0;
+
+	device_lock();
+	node = node_walk(path, 0, 0);
+	*text = '\0';
+	for (entry = node ? node->entries : NULL; entry; entry = entry->next)
+		if (used < size)
+			used += snprintf(text + used, size - used, "%s\n", entry->name);
+	device_unlock();
+	return used < size ? 0 : -1;
+}

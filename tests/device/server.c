@@ -761,6 +761,27 @@ static bool get_rpc(struct call *call)
 	return get_credential(call);
 }
 
+/* A status that a test asks for, of a procedure without data; false if it asks for none */
+static bool fail_call(struct call *call)
+{
+	uint32_t procedure = call->procedure, status;
+
+	if (procedure == READ || procedure == WRITE || procedure == COMMIT)
+		return false;
+	status = server_failure(procedure, 0);
+	if (!status)
+		return false;
+	put(call->out, status);
+	/* GETATTR has nothing behind it; post_op_attr, and wcc_data before which there is one word more */
+	if (procedure != GETATTR)
+		put(call->out, 0);
+	if (is_kept(procedure))
+		put(call->out, 0);
+	if (procedure == RENAME)
+		put64(call->out, 0);
+	return true;
+}
+
 static bool run(struct call *call)
 {
 	size_t start = call->out->used;
@@ -774,6 +795,8 @@ static bool run(struct call *call)
 	}
 	if (call->procedure >= sizeof(procedures) / sizeof(*procedures) || !procedures[call->procedure])
 		return false;
+	if (fail_call(call))
+		return true;
 	procedures[call->procedure](call);
 	if (call->in.bad || call->in.left)
 		fault("arguments of procedure %u that are too short, or longer than they are", call->procedure);
@@ -1100,12 +1123,14 @@ EXPORTED void device_restart(void)
 	device_unlock();
 }
 
-/* The next calls of a procedure, at an offset or at any (UINT64_MAX), have a status */
+/* The next calls of a procedure, at an offset or at any (UINT64_MAX), have a status; @times 0: none has */
 EXPORTED void device_error(uint32_t procedure, uint64_t offset, uint32_t status, uint64_t times)
 {
 	size_t i;
 
 	device_lock();
+	if (!times)
+		memset(failures, 0, sizeof(failures));
 	for (i = 0; i < sizeof(failures) / sizeof(*failures) && failures[i].times; i++)
 		;
 	if (i == sizeof(failures) / sizeof(*failures))

@@ -618,8 +618,8 @@ static int post_one_send(struct pair *pair, const struct ibv_send_wr *wr)
 		      pair->connection->terms.granted);
 	memcpy(message, send->copy, send->sge.length);
 	happen((struct happening){
-		.kind = CALL, .due = now_us(), .connection = pair->connection, .message = message,
-		.length = send->sge.length,
+		.kind = CALL, .due = now_us() + (settings.late_calls ? chance(settings.late_calls + 1) : 0),
+		.connection = pair->connection, .message = message, .length = send->sge.length,
 	});
 	happen((struct happening){
 		.kind = SENT, .due = due_after(&pair->last_due) + settings.late_sends, .pair = pair, .send = send,
@@ -1565,7 +1565,7 @@ static const struct name {
 	const char *text;
 	uint64_t *value;
 } names[] = {
-	SETTING(late), SETTING(late_sends), SETTING(spurious), SETTING(iwarp), SETTING(refuse), SETTING(silent),
+	SETTING(late), SETTING(late_calls), SETTING(late_sends), SETTING(spurious), SETTING(iwarp), SETTING(refuse), SETTING(silent),
 	SETTING(credits), SETTING(inline_size), SETTING(private_data), SETTING(read_max), SETTING(write_max),
 	SETTING(shortened), SETTING(hold), SETTING(end_after), SETTING(attributes), SETTING(mount_error), SETTING(seed),
 	SETTING(no_mount_daemon), SETTING(personalities), SETTING(reply_size), COUNTER(port), SETTING(end_behind),

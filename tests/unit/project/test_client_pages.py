@@ -18,6 +18,7 @@ from device import COMMIT, COMPILER, Device
 from unit.device_fixtures import DATA, device, device_library
 
 from nfsrdma_tools.client import connect
+from nfsrdma_tools.client.blocks import blocks
 from nfsrdma_tools.client.fsspec import NfsRdmaFileSystem
 
 __all__ = ["device", "device_library"]
@@ -38,7 +39,9 @@ def programs(page: str) -> dict[str, tuple[list[str], str]]:
     return listed
 
 
-PYTHON, C = programs("client-python.md"), programs("client-c.md")
+BLOCKS = programs("blocks.md")
+PYTHON = programs("client-python.md") | {n: BLOCKS[n] for n in BLOCKS if n.endswith(".py")}
+C = programs("client-c.md") | {name: BLOCKS[name] for name in BLOCKS if name.endswith(".c")}
 
 
 def said(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -68,6 +71,8 @@ def test_a_program_in_python_does_what_the_page_says(
         "ranges.py": f"1 ranges, {min(4096, len(DATA))} bytes\n",
         "together.py": f"data: {sum(DATA)}\ncopy: {sum(DATA[:2000])}\n",
         "save.py": f"{SAVED}\n",
+        "cache.py": ("[True, True, True, True] [262144, 262144, 262144, None] [262144] [True]\n"),
+        "tasks.py": "kv/a: 1000 kv/b: 0 kv/c: a miss\n",
     }
     if name == "threads.py":
         assert re.fullmatch(r"data: [0-9a-f]{8}\ncopy: [0-9a-f]{8}\n", printed)
@@ -166,6 +171,7 @@ def test_a_program_in_c_does_what_the_page_says(
         ),
         "loop.c": ["copy: 2000", "data: 4096"],
         "save.c": [f"{SAVED} bytes"],
+        "cache.c": [f"{operation} kv/{name}: good" for operation in (1, 2) for name in range(4)],
     }
     assert sorted(done.stdout.splitlines()) == lines[name]
 
@@ -184,6 +190,10 @@ def test_the_page_has_each_option() -> None:
     assert column("Of a session", 1) == members - {"size"}
     words = set(inspect.signature(connect).parameters) - {"target"}
     assert column("Of a session", 2) == words
+    struct = header.split("struct nfsrdma_blocks_options {")[1].split("};")[0]
+    assert column("Of a store of blocks", 1) == set(re.findall(r"(\w+);", struct)) - {"size"}
+    words = set(inspect.signature(blocks).parameters) - {"target", "options"}
+    assert column("Of a store of blocks", 2) == words
     own = set(inspect.signature(NfsRdmaFileSystem.__init__).parameters)
     own -= {"self", "options", "port"}
     caches = {"use_listings_cache", "listings_expiry_time", "max_paths"}

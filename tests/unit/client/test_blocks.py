@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores of blocks from Python, over the real library and a device that stands in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import errno
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from device import READ, RENAME, WRITE, Device
+from unit.device_fixtures import device, device_library
+
+from nfsrdma_tools.client.blocks import Blocks, blocks
+
+__all__ = ["device", "device_library"]
+
+DATA = {f"a/{number}": os.urandom(number * 1000) for number in range(40)}
+
+
+@pytest.fixture
+def store(device: Device) -> Iterator[Blocks]:
+    del device
+    with blocks("server:/export", sessions=2, in_flight=32) as made:
+        yield made
+
+
+def rows() -> list[tuple[str, bytearray]]:
+    return [(name, bytearray(len(data) + 5)) for name, data in DATA.items()]
+
+
+def check(found: list[int | None], out: list[tuple[str, bytearray]]) -> None:
+    assert found == [len(data) for data in DATA.values()]
+    assert all(memory[: len(DATA[name])] == DATA[name] for name, memory in out)
+    # it is not locked any more
+    for _, memory in out:
+        memory.clear()
+
+
+def test_blocks_are_put_and_got(device: Device, store: Blocks) -> None:
+    assert store.put(DATA.items()) == [True] * len(DATA)
+    assert device.get("/export/a/7", disk=True) == DATA["a/7"]
+    out = rows()
+    check(store.get(out), out)
+    assert store.exists([*DATA, "none"]) == [*(len(data) for data in DATA.values()), None]
+    out = [("a/1", bytearray(2000)), ("none", bytearray(1)), ("x/y", bytearray(1))]
+    assert store.get(out, timeout=60) == [1000, None, None]
+    assert store.remove(["a/1", "none"]) == [True, False]
+    assert store.exists(["a/1"]) == [None]
+    assert store.get([]) == store.put([]) == store.exists([]) == store.remove([]) == []
+
+
+def test_registered_memory_and_names_that_are_not_ascii(device: Device, store: Blocks) -> None:
+    del device
+    names = ["ü", "ä/ö", "z", "\udcff"]
+    slab = bytearray(4000)
+    with store.register(slab), memoryview(slab) as view:
+        parts = [view[at : at + 1000] for at in range(0, 4000, 1000)]
+        for number, part in enumerate(parts):
+            part[:] = bytes([number]) * 1000
+        assert store.put(zip(names, parts, strict=True)) == [True] * 4
+        view[:] = bytes(4000)
+        assert store.get(zip(reversed(names), parts, strict=True)) == [1000] * 4
+        assert view[::1000].tolist() == [3, 2, 1, 0]
+        for part in parts:
+            part.release()
+    slab.clear()
+
+
+def test_errors_that_are_no_misses(device: Device, store: Blocks) -> None:
+    store.put([("block", b"x" * 100)])
+    with pytest.raises(OSError) as caught:
+        store.get([("block", bytearray(99)), ("none", bytearray(1))])
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, "block")
+    with pytest.raises(OSError) as caught:
+        store.put([("../x", b"")])
+    assert caught.value.errno == errno.EINVAL
+    with pytest.raises(ValueError, match="zero byte"):
+        store.get([("a\0b", bytearray(1))])
+    with pytest.raises((BufferError, ValueError, TypeError)):
+        store.get([("block", b"read only")])
+    device.error(WRITE, errno.ENOSPC)
+    with pytest.raises(OSError) as caught:
+        store.put([("full", b"x")])
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_a_block_with_a_wrong_checksum_is_a_miss(device: Device) -> None:
+    with blocks(["server:/export", "server:/export"], checksum=True, trust=True) as store:
+        assert len(store._sessions) == 2
+        assert store.put([("block", b"x" * 100)]) == [True]
+        stored = device.get("/export/block")
+        assert stored and len(stored) == 132
+        device.put("/export/block", b"y" + stored[1:])
+        assert store.get([("block", bytearray(100))]) == [None]
+
+
+def test_a_deadline_is_a_miss(device: Device, store: Blocks) -> None:
+    store.put(DATA.items())
+    device.hold(READ, RENAME)
+    out = rows()
+    assert store.get(out, timeout=0.1) == [None] * len(DATA)
+    assert store.put([("late", b"x")], timeout=0.1) == [False]
+    for _, memory in out:
+        memory.clear()
+    device.hold()
+    out = rows()
+    check(store.get(out), out)
+
+
+# --- asyncio ---
+
+
+def test_tasks_share_a_store(device: Device, store: Blocks) -> None:
+    device.set(late=500)
+
+    async def one(name: str, data: bytes) -> None:
+        assert await store.put_async([(name, data)]) == [True]
+        out = bytearray(len(data))
+        assert await store.get_async([(name, out)], timeout=60) == [len(data)]
+        assert out == data
+        assert await store.exists_async([name]) == [len(data)]
+        assert await store.remove_async([name]) == [True]
+
+    async def main() -> None:
+        await asyncio.gather(*(one(*item) for item in DATA.items()))
+        assert await store.put_async(DATA.items()) == [True] * len(DATA)
+        out = rows()
+        check(await store.get_async(out), out)
+
+    for _ in range(2):
+        asyncio.run(main())
+    assert store._batches == {}
+
+
+def test_a_task_that_is_canceled_gets_its_memory(device: Device, store: Blocks) -> None:
+    store.put(DATA.items())
+    device.hold(READ)
+
+    async def main() -> None:
+        out = rows()
+        task = asyncio.create_task(store.get_async(out))
+        while device.held < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        for _, memory in out:
+            memory.clear()
+        assert await store.get_async([("a/3", bytearray(3000))], timeout=0.05) == [None]
+        device.hold()
+        assert await store.get_async([("a/3", bytearray(3000))]) == [3000]
+
+    asyncio.run(main())
+
+
+# --- interrupts, threads, processes ---
+
+
+def test_a_get_is_interrupted_at_each_opcode(device: Device, store: Blocks) -> None:
+    store.put(DATA.items())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    few = [("a/3", bytearray(3000)), ("a/5", bytearray(5000)), ("none", bytearray(1))]
+
+    def call(number: int) -> bool:
+        device.signal_at(number)
+        tracer = sys.gettrace()
+        try:
+            sys.settrace(device.tracing)
+            assert store.get(few) == [3000, 5000, None]
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(tracer)
+            total.append(device.signal_at(0))
+        return False
+
+    total: list[int] = []
+    try:
+        assert not call(0)
+        count, interrupted = total[-1], 0
+        assert count > 100
+        for number in range(1, count + 1):
+            with contextlib.suppress(KeyboardInterrupt):
+                interrupted += call(number)
+            assert store.get(few) == [3000, 5000, None]
+            # of an interrupt within the end of another one: locked until the store is closed
+            assert len(store._batches) <= interrupted
+        assert interrupted > count // 2
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_block_costs_few_opcodes(device: Device) -> None:
+    """Opcodes, which are the same on a busy machine, in place of a time."""
+    with blocks("server:/export", in_flight=512) as store:
+        store.put([(f"{number}", b"x") for number in range(400)])
+
+        def cost(count: int) -> int:
+            few = [(f"{number}", bytearray(1)) for number in range(count)]
+            device.signal_at(0)
+            tracer = sys.gettrace()
+            sys.settrace(device.tracing)
+            try:
+                assert store.get(few) == [1] * count
+            finally:
+                sys.settrace(tracer)
+            return device.signal_at(0)
+
+        cost(10)
+        # of these, 35 book a completion
+        assert (cost(400) - cost(20)) / 380 < 80
+
+
+def test_a_get_without_replies_is_interrupted(device: Device, store: Blocks) -> None:
+    store.put(DATA.items())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        while not device.held:
+            time.sleep(0.001)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    device.hold(READ)
+    out, thread = rows(), threading.Thread(target=interrupt)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            store.get(out)
+        for _, memory in out:
+            memory.clear()
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+    device.hold()
+    assert store.get([("a/3", bytearray(3000))]) == [3000]
+
+
+def test_threads_share_a_store(store: Blocks) -> None:
+    store.put(DATA.items())
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            for _ in range(10):
+                out = rows()
+                check(store.get(out), out)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not failures
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_store_is_closed_once(device: Device) -> None:
+    store = blocks("server:/export")
+    region = store.register(bytearray(10))
+    with pytest.raises(TypeError):
+        copy.copy(store)
+    store.close()
+    store.close()
+    region.close()
+    assert store.closed
+    with pytest.raises(ValueError, match="closed"):
+        store.get([("a", bytearray(1))])
+    dropped: Any = blocks("server:/export")
+    del dropped
+    gc.collect()
+    assert device.objects == {}
+    with pytest.raises(OSError, match="at most"):
+        blocks("server:/export", in_flight=1 << 20)
+    gc.collect()
+    assert device.objects == {}
+
+
+def test_a_child_process_has_no_store(store: Blocks) -> None:
+    store.put([("a", b"x")])
+    pid = os.fork()
+    if not pid:
+        try:
+            store.get([("a", bytearray(1))])
+        except OSError as error:
+            store.close()
+            os._exit(int(error.errno != errno.EOWNERDEAD))
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert store.get([("a", bytearray(1))]) == [1]
