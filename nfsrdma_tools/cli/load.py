@@ -320,6 +320,7 @@ def _facts(target: str, plan: Plan, outcome: Outcome) -> dict[str, object]:
         "mismatch": outcome.mismatch,
         "errors": outcome.errors,
         "message": outcome.message,
+        "left": outcome.left,
     }
 
 
@@ -392,6 +393,8 @@ def _warnings(plan: Plan, outcome: Outcome) -> list[str]:
     if outcome.errors:
         pairs = (f"{name} {count}" for name, count in outcome.errors.items())
         lines.append(f"errors         {', '.join(pairs)}")
+    if outcome.left:
+        lines.append(f"left there     {outcome.left}")
     if outcome.mismatches:
         lines.append(f"wrong data     {outcome.mismatches} READs; {outcome.mismatch}")
     return lines

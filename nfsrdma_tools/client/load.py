@@ -25,7 +25,7 @@ from nfsrdma_tools.client.library import load as load_library
 from nfsrdma_tools.client.place import is_remote, split_server
 from nfsrdma_tools.client.session import Session, connect
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.undo import Run, journal
+from nfsrdma_tools.undo import Journal, Run, journal
 
 __all__ = [
     "KINDS",
@@ -181,6 +181,8 @@ class Outcome(NamedTuple):
     mismatch: str
     errors: dict[str, int]
     message: str
+    left: str = ""
+    """What of the load's files is left on the server, and the command that removes it."""
 
 
 def jain(shares: Sequence[int]) -> float:
@@ -190,8 +192,8 @@ def jain(shares: Sequence[int]) -> float:
 
 
 def succeeded(plan: Plan, outcome: Outcome) -> bool:
-    """Whether all sessions connected, and no operation failed or returned wrong data."""
-    failed = outcome.total.failed or outcome.mismatches or outcome.unfinished
+    """Whether all connected, no operation failed, no data was wrong, and no file is left."""
+    failed = outcome.total.failed or outcome.mismatches or outcome.unfinished or outcome.left
     return outcome.connected == plan.sessions and not failed
 
 
@@ -209,10 +211,12 @@ def load(target: str, plan: Plan, watch: Callable[[Progress], None]) -> Outcome:
         session = stack.enter_context(connect(host, port=port, timeout=plan.timeout))
         paths, directory = plan.paths, ""
         if plan.needs_files and not paths:
-            directory = stack.enter_context(_own_files(session, target, plan))
+            files = stack.enter_context(_own_files(session, target, plan))
+            directory = files.directory
             paths = tuple(f"{directory}/{number}" for number in range(plan.files))
-        engine = stack.enter_context(_Engine(session, plan, paths, directory))
-        return engine.run(watch)
+        with _Engine(session, plan, paths, directory) as engine:
+            outcome = engine.run(watch)
+        return outcome._replace(left=files.remove()) if directory else outcome
 
 
 def remove(target: str, directory: str) -> None:
@@ -254,21 +258,43 @@ def _program() -> tuple[str, ...]:
     return ("nfsrdma",) if shutil.which("nfsrdma") else (sys.executable, "-m", "nfsrdma_tools")
 
 
-@contextlib.contextmanager
-def _own_files(session: Session, target: str, plan: Plan) -> Iterator[str]:
-    """A directory on the server with the files of a load."""
-    directory = f"nfsrdma-load-{os.urandom(4).hex()}"
-    undo = Run((*_program(), "load", target, "--remove", directory))
-    with journal() as changes:
-        changes.add(undo)
+class _OwnFiles:
+    """A directory on the server with the files of a load; ``changes`` gets its undo."""
+
+    def __init__(self, session: Session, target: str, changes: Journal) -> None:
+        self.directory = f"nfsrdma-load-{os.urandom(4).hex()}"
+        self._session, self._changes = session, changes
+        self.undo = Run((*_program(), "load", target, "--remove", self.directory))
+
+    def make(self, plan: Plan) -> None:
+        self._changes.add(self.undo)
+        self._session.mkdir(self.directory)
+        for number in range(plan.files):
+            _make(self._session, f"{self.directory}/{number}", number, plan)
+
+    def remove(self) -> str:
+        """Remove them; returns a line about what is left, or ""."""
         try:
-            session.mkdir(directory)
-            for number in range(plan.files):
-                _make(session, f"{directory}/{number}", number, plan)
-            yield directory
+            _remove(self._session, self.directory)
+        except OSError as error:
+            return f"{error.strerror} ({self.undo})"
         finally:
-            _remove(session, directory)
-            changes.drop(undo)
+            self._changes.drop(self.undo)
+        return ""
+
+
+@contextlib.contextmanager
+def _own_files(session: Session, target: str, plan: Plan) -> Iterator[_OwnFiles]:
+    """Files for the block, which removes them."""
+    with journal() as changes:
+        files = _OwnFiles(session, target, changes)
+        try:
+            files.make(plan)
+            yield files
+        except BaseException:
+            _remove(session, files.directory)
+            changes.drop(files.undo)
+            raise
 
 
 def _make(session: Session, path: str, number: int, plan: Plan) -> None:

@@ -335,8 +335,8 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         "address arrivals "
         f"connections(connect_seconds connect_us{TIMES} connected failed_attempts lost "
         f"outage_us{TIMES} outages reconnects recovery_seconds up) device dropped errors(x) "
-        f"fairness(jain least most) interrupted kinds(x({KIND})) late_us{TIMES} message mismatch "
-        "mismatches plan(at_once depth duration_seconds file_size_bytes files in_flight "
+        f"fairness(jain least most) interrupted kinds(x({KIND})) late_us{TIMES} left message "
+        "mismatch mismatches plan(at_once depth duration_seconds file_size_bytes files in_flight "
         "mix(read write) paths queue rate_per_second seed sequential sessions size_bytes stable "
         "think_seconds timeout_seconds verify warm_up_seconds) resent seconds short target "
         f"total({KIND}) unfinished unsent",

@@ -94,6 +94,7 @@ LATE = SOME._replace(p99=5000)
     ("change", "status", "line"),
     [
         ({"total": FAILED, "errors": {"EIO": 2, "ESTALE": 1}}, 1, "errors         EIO 2, ESTALE 1"),
+        ({"left": "d: no (remove)"}, 1, "left there     d: no (remove)"),
         ({"mismatches": 2, "mismatch": "file 0"}, 1, "wrong data     2 READs; file 0"),
         ({"unfinished": 4}, 1, "4 operations had no reply at the end"),
         ({"connected": 1, "up": 1, "message": "no\x1b"}, 1, "last failure   no?"),

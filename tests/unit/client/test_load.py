@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nfsrdma load`, its engine and its files, over the device of tests/device."""
 
+import errno
 import itertools
 import json
 import math
@@ -17,7 +18,7 @@ import pytest
 
 pytest.importorskip("device", reason="no tests/device; missed: the engine of `nfsrdma load`")
 
-from device import FOLDER, READ, Device
+from device import FOLDER, READ, REMOVE, Device
 from unit.device_fixtures import device, device_library
 
 from nfsrdma_tools.client import Session, connect, library
@@ -275,6 +276,7 @@ def test_lost_connections_come_back(device: Device) -> None:
     assert outcome.lost == outcome.reconnects == outcome.outage.samples == 20
     assert outcome.up == 20
     assert outcome.outages == 1
+    assert outcome.recovery_seconds
     assert outcome.recovery_seconds * 1e6 >= outcome.outage.max * 0.99
     assert outcome.total.failed == 0
     assert min(outcome.shares) > 0
@@ -398,6 +400,19 @@ def test_progress_is_that_of_the_interval(device: Device) -> None:
     total = sum(each.per_second for each in measured)
     assert total > 0
     assert outcome.total.done > 0
+
+
+def test_a_measurement_is_reported_also_if_files_cannot_be_removed(device: Device) -> None:
+    device.error(REMOVE, errno.EACCES, times=100)
+    outcome = load(TARGET, replace(SMALL, mix={"write": 1}), nothing)
+    assert outcome.total.done > 0
+    directory = outcome.left.partition(" ")[2].partition("/")[0]
+    assert ": Permission denied (" in outcome.left
+    assert outcome.left.endswith(f" {TARGET} --remove {directory})")
+    assert not client.succeeded(SMALL, outcome)
+    device.no_errors()
+    client.remove(TARGET, directory)
+    assert not left(device)
 
 
 def test_the_journal_has_the_directory_while_it_exists(device: Device, state: Path) -> None:
