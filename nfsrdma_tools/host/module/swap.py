@@ -30,6 +30,7 @@ from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module.parameters import checked, is_off
 from nfsrdma_tools.host.module.users import STOP, UNSEEN, ending, users
+from nfsrdma_tools.host.rdma.ports import NoRdmaError
 from nfsrdma_tools.host.state import ModuleState, module_state
 from nfsrdma_tools.host.transports import (
     KERNELS,
@@ -354,6 +355,26 @@ def _refuse_used(name: str) -> None:
         time.sleep(_STEP_S)
     if holders:
         raise UserError(f"module {name} is in use by {', '.join(holders)}", _way_out(holders))
+    while left := _forgotten(name):
+        if time.monotonic() > end:
+            message = f"module {name} has {left} connections that its server has forgotten"
+            hint = "reboot: their device would call the module after it is gone"
+            raise UserError(message, hint)
+        time.sleep(_STEP_S)
+
+
+def _forgotten(name: str) -> int:
+    """The connections of a module without users.
+
+    The kernel's server keeps those that were not accepted yet when nfsd stopped.  Their events
+    crash the kernel once the module is gone.
+    """
+    from nfsrdma_tools.host.rdma import nldev
+
+    try:
+        return nldev.owned(name)
+    except NoRdmaError:
+        return 0
 
 
 def _way_out(holders: list[str]) -> str:

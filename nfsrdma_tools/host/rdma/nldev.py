@@ -45,6 +45,7 @@ __all__ = [
     "links",
     "listeners",
     "message_type",
+    "owned",
     "remove_link",
     "resources",
     "soft_link",
@@ -54,6 +55,7 @@ __all__ = [
     "to_driver",
     "to_link",
     "to_listeners",
+    "to_owned",
     "to_resources",
 ]
 
@@ -235,6 +237,13 @@ def to_listeners(answer: Any) -> list[CmListener]:
     return listening
 
 
+def to_owned(answer: Any, module: str) -> int:
+    """The number of rdma_cm ids of a kernel module, from a reply to RES_CM_ID_GET."""
+    tables = answer.get_attrs("RES_CM_ID")
+    entries = [entry for table in tables for entry in table.get_attrs("RES_CM_ID_ENTRY")]
+    return sum(entry.get_attr("RES_KERN_NAME") == module for entry in entries)
+
+
 def to_counters(answer: Any) -> dict[str, int]:
     """The counters of a link, from a reply to STAT_GET."""
     return _pairs(answer, "STAT_HWCOUNTER", "VALUE")
@@ -284,13 +293,21 @@ def resources() -> dict[str, dict[str, int]]:
 
 def listeners() -> list[CmListener]:
     """The processes that listen by rdma_cm on a device, each port once."""
+    return sorted({listener for answer in _cm_ids() for listener in to_listeners(answer)})
+
+
+def owned(module: str) -> int:
+    """The number of rdma_cm ids, such as connections, that a kernel module has on any device."""
+    return sum(to_owned(answer, module) for answer in _cm_ids())
+
+
+def _cm_ids() -> list[Any]:
     with _socket() as sock:
-        answers = [
+        return [
             answer
             for device in _devices(sock)
             for answer in _ask(sock, Command.RES_CM_ID_GET, dump=True, DEV_INDEX=device.index)
         ]
-    return sorted({listener for answer in answers for listener in to_listeners(answer)})
 
 
 def statistics(link: Link) -> dict[str, int]:

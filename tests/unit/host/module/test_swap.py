@@ -22,6 +22,7 @@ from nfsrdma_tools.host.module import users as module_users
 from nfsrdma_tools.host.module.build import Build
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
+from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.state import module_state
 from nfsrdma_tools.undo import journal, recover
 
@@ -45,6 +46,7 @@ class Kernel:
         self.broken: set[str] = set()
         self.parameters: dict[str, str] = {}
         self.references = 0
+        self.forgotten = 0
         self.calls: list[str] = []
         self.leads: dict[str, str] = {}
 
@@ -107,6 +109,7 @@ def boot(kernel: Kernel, tmp_path: Path, patch: pytest.MonkeyPatch) -> Kernel:
     patch.setattr("os.geteuid", lambda: 0)
     patch.setattr(module_users, "mounts", lambda _: [])
     patch.setattr(nfsctl, "listeners", lambda _=None: [])
+    patch.setattr(nldev, "owned", lambda name: kernel.forgotten if name == "rpcrdma" else 0)
     patch.setattr(module_swap, "_PATIENCE_S", 0)
     patch.setattr(module_build, "build", lambda: Build(RELEASE, Path(FILE.path), fresh=False))
     return kernel
@@ -334,6 +337,16 @@ def test_a_module_in_use_is_left_alone_and_its_users_are_named(kernel: Kernel) -
     kernel.references = 1
     with pytest.raises(UserError, match=r"nfsrdma is in use by 1 reference: "):
         unload()
+    assert kernel.carrier == "nfsrdma"
+
+
+def test_a_module_whose_server_forgot_connections_stays(kernel: Kernel) -> None:
+    kernel.forgotten = 6
+    with pytest.raises(UserError, match="rpcrdma has 6 connections that its server has forgotten"):
+        load()
+    assert kernel.carrier == "rpcrdma"
+    kernel.forgotten = 0
+    load()
     assert kernel.carrier == "nfsrdma"
 
 

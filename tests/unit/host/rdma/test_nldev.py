@@ -22,6 +22,7 @@ from nfsrdma_tools.host.rdma.nldev import (
     to_driver,
     to_link,
     to_listeners,
+    to_owned,
     to_resources,
 )
 from nfsrdma_tools.host.rdma.ports import NETLINK_RDMA, NoRdmaError
@@ -91,6 +92,7 @@ def test_processes_that_listen_by_rdma_cm() -> None:
     answer = Message(bytes(request.data))
     answer.decode()
     assert to_listeners(answer) == [(20049, 4242), (2049, 0)]
+    assert (to_owned(answer, "rpcrdma"), to_owned(answer, "nfsrdma")) == (1, 0)
     assert message_type(Command.RES_CM_ID_GET) == (5 << 10 | 11)
 
 
