@@ -535,7 +535,9 @@ static void set_slots(struct session *session, const struct slot *slot, uint32_t
 	if (settings.target_slots && settings.target_slots < target)
 		target = settings.target_slots;
 	/* another request for the slot says that the reply has arrived, behind all that was sent before it */
-	if (target > session->enforced || (slot->told == target && highest < target))
+	if (slot->told)
+		session->known = slot->told;
+	if (target > session->enforced || (session->known == target && highest < target))
 		session->enforced = target;
 	/* RFC 8881, section 2.10.6.1: slots that come back begin again */
 	for (i = session->enforced; i < session->slots_max; i++) {

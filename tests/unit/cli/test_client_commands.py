@@ -370,7 +370,7 @@ def test_copies_need_no_mount_daemon(
 @pytest.mark.parametrize("error", DAEMON)
 def test_cat_reports_the_error_of_the_mount_daemon(server: Device, error: int) -> None:
     """The server has NFSv3 alone."""
-    server.set(**DAEMON[error])
+    server.set(nfs4=0, **DAEMON[error])
     with pytest.raises(OSError, match=r"mount daemon|RPC: Program not registered") as caught:
         cat(["nas:/export/data"])
     assert caught.value.errno == error

@@ -12,9 +12,11 @@ import pytest
 
 pytest.importorskip("device", reason="no tests/device; missed: open files over NFSv4.1")
 
-from device import FOLDER, OPERATION, Device
+from device import FOLDER, OPERATION, Change, Device, build
 from unit.device_fixtures import DATA, device, device_library
 from unit.lib.test_faults import Calls
+
+from nfsrdma_tools.client import library
 
 __all__ = ["device", "device_library"]
 
@@ -400,3 +402,55 @@ def test_a_session_ends_while_files_are_open(device: Device, connected: Connect)
     for name in ("new", "data", "third"):
         calls.open(name)
     assert device.opens == 3
+
+
+# --- the tests ---
+
+MISTAKES: dict[str, tuple[Callable[..., None], Change]] = {
+    "replies that the server keeps": (
+        test_calls_that_were_executed_are_not_executed_again,
+        Change("state.c", "put32(at, req->kept && nfs4->keeps);", "put32(at, 0);"),
+    ),
+    "more access": (
+        test_open_files_of_one_inode_share_a_state,
+        Change("nfs4.c", "(inode->open->access & access) == access)", "true)"),
+    ),
+    "a CLOSE on its way": (
+        test_an_open_waits_for_the_close_before_it,
+        Change("state.c", "nfs4->call == CALL_CLOSE && !rc", "0 && !rc"),
+    ),
+    "slots that the server takes back": (
+        test_fewer_slots_from_now_on,
+        Change("state.c", "if (target < nfs4->nslots - 1) {", "if (0) {"),
+    ),
+    "an error of one file": (
+        test_a_file_that_is_gone_says_so_and_no_other,
+        Change("state.c", "open->state = OPEN_FAILED;", "return true;"),
+    ),
+    "the data of a new file": (
+        test_a_restart_reports_what_it_lost,
+        Change("commit.c", "compare_verifier(session, inode, verifier);\n\t/*", ";\n\t/*"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", sorted(MISTAKES))
+def test_a_mistake_is_noticed(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    test, change = MISTAKES[what]
+    path = build(change=change)
+    device = Device(path)
+    monkeypatch.setenv("NFSRDMA_LIBRARY", str(path))
+    library.load.cache_clear()
+    device.put("/export", kind=FOLDER)
+    device.put("/export/data", DATA)
+    calls = Calls(version=41)
+    more = {"keep_all": 0} if "keeps" in what else {}
+    try:
+        with pytest.raises(AssertionError):
+            test(device=device, calls=calls, **more)
+            assert not device.faults
+    finally:
+        device.hold4()
+        calls.functions.nfsrdma_disconnect(calls.session)
+        device.reset()
+        library.load.cache_clear()
