@@ -32,7 +32,7 @@ from nfsrdma_tools.client.library import Library, load
 from nfsrdma_tools.client.session import Session, connect
 from nfsrdma_tools.client.transfer import Owned, Uncopied, View, noted
 
-__all__ = ["Blocks", "BlockRegion", "blocks"]
+__all__ = ["BlockRegion", "Blocks", "blocks"]
 
 _IN_FLIGHT = 256
 # 64-bit words of struct nfsrdma_block, and of struct nfsrdma_completion
