@@ -54,9 +54,9 @@ def put_and_get() -> list[str]:
         with blocks(TARGET, checksum=True) as checked:
             assert checked.put([("block", versions[0][3])]) == [True]
             assert checked.get([("block", room[3])]) == [SIZES[3]]
-            data = bytearray((HERE / "block").read_bytes())
-            data[5] ^= 1
-            (HERE / "block").write_bytes(data)
+            damaged = bytearray((HERE / "block").read_bytes())
+            damaged[5] ^= 1
+            (HERE / "block").write_bytes(damaged)
             assert checked.get([("block", room[3])]) == [None]
         return left
     finally:
