@@ -32,7 +32,7 @@ from nfsrdma_tools.client.library import Library, load
 from nfsrdma_tools.client.session import Session, connect
 from nfsrdma_tools.client.transfer import Owned, Uncopied, View, noted
 
-__all__ = ["Blocks", "Region", "blocks"]
+__all__ = ["BlockRegion", "Blocks", "blocks"]
 
 _IN_FLIGHT = 256
 # 64-bit words of struct nfsrdma_block, and of struct nfsrdma_completion
@@ -110,7 +110,7 @@ class _Batch:
         return self.results[: self.taken].count(_PENDING)
 
 
-class Region:
+class BlockRegion:
     """Registered memory, which RDMA reads and writes without a copy."""
 
     def __init__(self, store: Blocks, view: View) -> None:
@@ -158,7 +158,7 @@ class Blocks(Uncopied):
         self._store = Owned(library, "blocks", "store")
         self._serials = itertools.count(1)
         self._batches: dict[int, _Batch] = {}
-        self._regions: set[Region] = set()
+        self._regions: set[BlockRegion] = set()
         self._done = library.ffi.new("struct nfsrdma_completion[]", in_flight)
         # the same memory; token and result are the first words of a completion
         self._words = memoryview(library.ffi.buffer(self._done)).cast("q")
@@ -222,10 +222,10 @@ class Blocks(Uncopied):
 
     # --- calls ---
 
-    def register(self, buffer: Any) -> Region:
+    def register(self, buffer: Any) -> BlockRegion:
         """Register the memory of a writable buffer in all sessions."""
         with self._lock:
-            region = Region(self, View(self._library, buffer, writable=True))
+            region = BlockRegion(self, View(self._library, buffer, writable=True))
             self._regions.add(region)
             words = (region._view.memory, region._view.size, region.owned.box)
             status = self._functions.nfsrdma_blocks_register(self._store.handle, *words)
@@ -234,7 +234,7 @@ class Blocks(Uncopied):
                 raise self._library.error(status)
             return region
 
-    def _unregister(self, region: Region) -> None:
+    def _unregister(self, region: BlockRegion) -> None:
         with self._lock:
             status = region.end() if region.owned.exists else 0
             if status < 0:

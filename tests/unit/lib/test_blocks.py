@@ -629,6 +629,24 @@ def test_a_device_that_completes_nothing(device: Device, opened: Open) -> None:
     assert store.one(PUT, "block", b"y" * 5000) == 5000
 
 
+def test_the_rest_of_a_read_ends_with_its_operation(device: Device, opened: Open) -> None:
+    """Each READ moves half of the bytes; no Send completes, so that no request becomes free."""
+    device.set(shortened=1)
+    device.put("/export/block", b"x" * 5000)
+    store = opened(1, depth=1)
+    assert store.read("block") == b"x" * 5000
+    device.set(late_sends=3_600_000_000)
+    memory = bytearray(5000)
+    before = device.reads
+    assert store.one(GET, "block", memory, deadline=300) == -errno.ETIMEDOUT
+    assert device.reads > before
+    canary = fill(memory, 1)
+    device.set(late_sends=0)
+    device.end_connections()
+    assert store.read("block") == b"x" * 5000
+    assert memory == canary
+
+
 def test_a_server_that_is_gone(device: Device, opened: Open) -> None:
     store = opened(2)
     assert store.one(PUT, "block", b"x" * 5000) == 5000

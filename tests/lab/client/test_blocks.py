@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores of blocks with the kernel's server: what it answers to their calls, and its restart."""
+
+import random
+import shutil
+import subprocess
+
+import pytest
+
+from nfsrdma_tools.client.blocks import blocks
+from nfsrdma_tools.lab.lab import Lab
+from testbed.client_files import HERE, TARGET
+from testbed.remote import on
+
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
+
+SIZES = (0, 1, 4096, 262_144, 1_048_577, 3_000_001)
+
+
+@on("client", timeout=900)
+def put_and_get() -> list[str]:
+    """Blocks of all sizes, their replacement by another store, and a restart of the server."""
+    shutil.rmtree(HERE, ignore_errors=True)
+    HERE.mkdir()
+    chance = random.Random(41)  # noqa: S311 - no secret
+    versions = [[chance.randbytes(size) for size in SIZES] for _ in range(3)]
+    names = [f"kv/{number % 2}/{size}" for number, size in enumerate(SIZES)]
+    room = [bytearray(size + 9) for size in SIZES]
+    try:
+        with blocks(TARGET, sessions=2) as one, blocks(TARGET, checksum=False) as two:
+            for number, version in enumerate(versions):
+                for store in (one, two):
+                    assert store.put(zip(names, version, strict=True)) == [True] * len(SIZES)
+                    for name, data in zip(names, version, strict=True):
+                        assert (HERE / name).read_bytes() == data
+                    # the file handles of the other one are gone
+                    for each in (one, two, one):
+                        found = each.get(zip(names, room, strict=True))
+                        assert found == list(SIZES), (number, found)
+                        for data, memory in zip(version, room, strict=True):
+                            assert memory[: len(data)] == data
+                if number == 1:
+                    subprocess.run(["systemctl", "restart", "nfs-server"], check=True)
+            assert one.exists([*names, "none"]) == [*SIZES, None]
+            before = sum(each.stats.calls for each in one._sessions)
+            one.get(zip(names, room, strict=True))
+            # the arena has room for eight copies
+            part = min(one._sessions[0].terms.read_max, 524_288)
+            reads = sum(max(1, -(-size // part)) for size in SIZES)
+            assert sum(each.stats.calls for each in one._sessions) - before == reads
+            left = [path.name for path in HERE.rglob(".nfsrdma-*")]
+            assert two.remove(names) == [True] * len(SIZES)
+            assert one.get(zip(names, room, strict=True)) == [None] * len(SIZES)
+        with blocks(TARGET, checksum=True) as checked:
+            assert checked.put([("block", versions[0][3])]) == [True]
+            assert checked.get([("block", room[3])]) == [SIZES[3]]
+            damaged = bytearray((HERE / "block").read_bytes())
+            damaged[5] ^= 1
+            (HERE / "block").write_bytes(damaged)
+            assert checked.get([("block", room[3])]) == [None]
+        return left
+    finally:
+        shutil.rmtree(HERE)
+
+
+def test_blocks_with_the_kernels_server(solo: Lab) -> None:
+    assert put_and_get(solo) == []
