@@ -350,7 +350,8 @@ static int connect_server(struct nfsrdma_session *session)
 		return fail(rc, "%s: no queue pair: %s", session->device, strerror(-rc));
 	/* the server reads memory of this end, never the other way round */
 	session->link = LINK_CONNECTING;
-	session->link_retry = now_ms() + session->link_patience;
+	/* nfsrdma_connect() makes one attempt, for as long as the timeout */
+	session->link_retry = session->opening ? NEVER : now_ms() + session->link_patience;
 	rc = connection_request(session->id, session->qp, &wanted,
 				device.max_qp_rd_atom < 16 ? device.max_qp_rd_atom : 16, 0);
 	/* soft-iWARP makes the TCP connection in this call; other devices report the refusal by an event */
