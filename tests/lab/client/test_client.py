@@ -209,9 +209,11 @@ def restarts_with_nfs41() -> None:
             for ctl in Path("/proc/fs/nfsd/clients").glob("*/ctl"):
                 ctl.write_text("expire\n")
             changed.pwrite(b"end", len(DATA))
+            for file in (kept, changed):
+                file.fsync()
             restart()
-            changed.close()
-            kept.close()
+            for file in (kept, changed):
+                file.close()
             assert (HERE / "sub/a").read_bytes() == DATA[::-1][:2_000_000]
             assert (HERE / "sub/b").read_bytes() == DATA + b"end"
             assert (HERE / "sub/d").read_bytes() == DATA[:500]

@@ -65,7 +65,7 @@ def digests(files: dict[str, bytes]) -> dict[str, str]:
 
 @on("client", timeout=SECONDS)
 def library(vers: str) -> dict[str, str]:
-    """Write with NFSv3, read with the version, which may be one that only reads."""
+    """Write with NFSv3, read with the version."""
     files = {**written(), "registered": noise(2 << 20), LONG: noise(300)}
     folder = f"library-{vers}"
     with connect("server:/export", timeout=60) as session:
