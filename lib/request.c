@@ -106,13 +106,21 @@ void request_renumber(struct nfsrdma_session *session, struct request *req)
 	store32(req->message + HEADER_ROOM, req->xid);
 }
 
-/* A free slot whose Send has completed, as a request without a message; or NULL */
-struct request *request_take(struct nfsrdma_session *session)
+/* The first free slot whose Send has completed, or NULL */
+static struct request *first_free(const struct nfsrdma_session *session)
 {
 	struct request *req = session->free.head;
 
 	while (req && !was_sent(session, req))
 		req = req->next;
+	return req;
+}
+
+/* A free slot whose Send has completed, as a request without a message; or NULL */
+struct request *request_take(struct nfsrdma_session *session)
+{
+	struct request *req = first_free(session);
+
 	if (!req)
 		return NULL;
 	request_list_remove(&session->free, req);
@@ -123,11 +131,7 @@ struct request *request_take(struct nfsrdma_session *session)
 /* Is there a free slot whose Send has completed? */
 bool request_is_free(const struct nfsrdma_session *session)
 {
-	const struct request *req = session->free.head;
-
-	while (req && !was_sent(session, req))
-		req = req->next;
-	return req;
+	return first_free(session);
 }
 
 /* The number of free slots, which include those whose Send has not completed */
