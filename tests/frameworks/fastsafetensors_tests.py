@@ -9,6 +9,7 @@ import safetensors.torch
 import torch
 from device import READ, Device
 from fastsafetensors.frameworks._torch import TorchTensor
+from fastsafetensors.parallel_loader import PipelineParallel
 from fastsafetensors.st_types import DType
 from unit.device_fixtures import device, device_library
 
@@ -16,7 +17,8 @@ from nfsrdma_tools.client.adapters.fastsafetensors import NfsRdmaCopier, NfsRdma
 
 __all__ = ["device", "device_library"]
 
-TIMEOUT = 60
+# seconds, of a machine that is busy
+TIMEOUT = 120
 KINDS = [
     torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.int64,
     torch.uint8, torch.bool,
@@ -78,6 +80,17 @@ def test_rdma_writes_to_the_memory_of_the_tensors(server: Device, loader: NfsRdm
     stats = [session.stats for session in loader._store._store._sessions]
     assert sum(each.copied for each in stats) == 0
     assert sum(each.direct for each in stats) > 0
+
+
+def test_files_are_loaded_one_behind_the_other(server: Device, loader: NfsRdmaLoader) -> None:
+    """As inference servers load a model: in batches, by threads of fastsafetensors."""
+    pipeline = PipelineParallel(None, loader, list(MODEL), use_tqdm_on_load=False)
+    found = {name: each.clone() for name, each in pipeline.iterate_weights()}
+    pipeline.close()
+    for tensors in MODEL.values():
+        for name, each in tensors.items():
+            assert torch.equal(found.pop(name), each), name
+    assert not found
 
 
 def test_tensors_are_converted(server: Device, loader: NfsRdmaLoader) -> None:

@@ -23,9 +23,9 @@ from unit.device_fixtures import device, device_library
 __all__ = ["device", "device_library"]
 
 COUNT, FLOATS = 8, 65_536
-# a task ends by its own limit, long before
-POLL_MS = 60_000
-TIMEOUT = 0.5
+# seconds, of a machine that is busy; and a limit that passes
+TIMEOUT, SHORT = 120, 0.5
+POLL_MS = 2 * TIMEOUT * 1000
 
 
 def spec(**parameters: Any) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def test_its_own_check_passes(
     parameters: dict[str, Any],
 ) -> None:
     words = ["--mode", "test_l2_adapter", "--num-keys", str(COUNT), "--obj-size", str(FLOATS)]
-    given = ["--l2-adapter", json.dumps(spec(timeout=60, **parameters))]
+    given = ["--l2-adapter", json.dumps(spec(timeout=TIMEOUT, **parameters))]
     monkeypatch.setattr(sys, "argv", ["basic_check", "--model", "org/model", *words, *given])
     asyncio.run(basic_check.main())
     printed = capsys.readouterr().out
@@ -154,6 +154,14 @@ def test_an_object_of_another_size_is_a_miss_and_is_replaced(server: Device, cac
     assert all(cache.load(keys(), cache.objects(COUNT)))
 
 
+def test_an_object_that_is_too_long_costs_no_others(server: Device, cache: Cache) -> None:
+    assert cache.store(keys(), cache.objects(0)).is_successful()
+    small = [cache.object(each) for each in cache.memory[COUNT:, : FLOATS // 2]]
+    mixed = [*small[:2], *cache.objects(COUNT + 2, COUNT - 2)]
+    assert cache.load(keys(), mixed) == [False] * 2 + [True] * (COUNT - 2)
+    assert not any(cache.load(keys(), small))
+
+
 def test_users_and_models_are_apart(server: Device, cache: Cache) -> None:
     assert cache.store(keys(), cache.objects(0)).is_successful()
     for other in (keys("org-model"), keys(salt="u"), keys(salt="\u00e9" * 128), keys("../model")):
@@ -187,14 +195,16 @@ def test_a_delete_is_counted(server: Device, cache: Cache) -> None:
 @pytest.mark.parametrize("procedure", [LOOKUP, READ, WRITE])
 def test_a_server_that_is_silent_costs_misses(server: Device, cache: Cache, procedure: int) -> None:
     assert cache.store(keys(), cache.objects(0)).is_successful()
+    late = Cache(timeout=SHORT)
     server.hold(procedure)
     if procedure == WRITE:
-        assert not cache.store(keys(first=100), cache.objects(0)).is_successful()
+        assert not late.store(keys(first=100), late.objects(0)).is_successful()
     elif procedure == READ:
-        assert not any(cache.load(keys(), cache.objects(COUNT)))
+        assert not any(late.load(keys(), late.objects(COUNT)))
     else:
-        assert not any(cache.lookup(keys(first=100)))
+        assert not any(late.lookup(keys(first=100)))
     server.hold()
+    late.adapter.close()
     assert all(cache.load(keys(), cache.objects(COUNT)))
 
 

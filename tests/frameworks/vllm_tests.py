@@ -31,7 +31,8 @@ from vllm.v1.kv_offload.tiering.manager import (
 __all__ = ["device", "device_library"]
 
 CHUNKS, SIZE = 8, 16 * mmap.PAGESIZE
-SECONDS = 60
+# seconds, of a machine that is busy; and a limit that passes
+SECONDS, SHORT = 120, 0.5
 REQUEST = ReqContext(req_id="request")
 
 
@@ -131,7 +132,7 @@ def server(device: Device) -> Device:
 
 @pytest.fixture
 def instance(server: Device) -> Iterator[Instance]:
-    made = Instance(timeout=1, sessions=2)
+    made = Instance(timeout=SECONDS, sessions=2)
     yield made
     made.close()
     assert not server.connections
@@ -145,7 +146,7 @@ def test_it_is_a_tier(instance: Instance) -> None:
 def test_another_instance_loads_what_one_stored(server: Device, instance: Instance) -> None:
     wanted, data = keys(0, 4), rows(4)
     instance.store(wanted, data)
-    other = Instance(sessions=1, checksum=False)
+    other = Instance(timeout=SECONDS, checksum=False)
     for key, row in zip(wanted, data, strict=True):
         assert other.find(key) is LookupResult.HIT
         assert np.array_equal(other.row(key), row)
@@ -202,7 +203,7 @@ def test_a_chunk_that_is_gone_fails_alone(server: Device, instance: Instance) ->
 def test_a_chunk_of_another_size_is_a_miss(server: Device, instance: Instance) -> None:
     (key,) = keys(0, 1)
     instance.store([key], rows(1))
-    other = Instance()
+    other = Instance(timeout=SECONDS)
     server.put(f"/export/kv/{instance.tier.name(key)}", b"short")
     assert other.find(key) is LookupResult.MISS
     other.close()
@@ -214,16 +215,18 @@ def test_a_server_that_is_silent_costs_misses(
 ) -> None:
     known, new = keys(0, 2), keys(100, 2)
     instance.store(known, rows(2))
+    late = Instance(timeout=SHORT)
     server.hold(procedure)
     if procedure == LOOKUP:
-        assert instance.find(new[0]) is LookupResult.MISS
+        assert late.find(new[0]) is LookupResult.MISS
     elif procedure == READ:
-        instance.tier.submit_load(job(7, known, [4, 5]))
-        assert not finished(instance).success
+        late.tier.submit_load(job(7, known, [4, 5]))
+        assert not finished(late).success
     else:
-        instance.tier.submit_store(job(7, new, [4, 5], promotion=False))
-        assert not finished(instance).success
+        late.tier.submit_store(job(7, new, [4, 5], promotion=False))
+        assert not finished(late).success
     server.hold()
+    late.close()
     instance.tier.submit_load(job(8, known, [4, 5]))
     assert finished(instance).success
 

@@ -12,6 +12,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import errno
+import itertools
 import logging
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
@@ -75,7 +76,18 @@ class Background:
 
     async def get(self, wanted: Sequence[Block]) -> list[bool]:
         """Read blocks; a block of another size than its memory is a miss."""
-        return _whole(wanted, await self._store.get_async(wanted, timeout=self.timeout))
+        fits = [True] * len(wanted)
+        try:
+            sizes = await self._store.get_async(wanted, timeout=self.timeout)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            # one is longer than its memory: it must not cost the others
+            fits = _whole(wanted, await self.sizes([name for name, _ in wanted]))
+            chosen = list(itertools.compress(wanted, fits))
+            sizes = await self._store.get_async(chosen, timeout=self.timeout)
+        found = iter(_whole(list(itertools.compress(wanted, fits)), sizes))
+        return [each and next(found) for each in fits]
 
     async def put(self, given: Sequence[Block]) -> tuple[list[bool], list[int]]:
         """Write blocks that the server does not have with this size.

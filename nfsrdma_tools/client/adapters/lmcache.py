@@ -2,7 +2,7 @@
 """An L2 adapter of LMCache: KV caches as blocks of an NFS server.
 
 LMCache loads the class by its type "plugin"; ``adapter_params`` are the parameters of
-``NfsRdmaL2Adapter``, see docs/how-to/gpu.md.
+``NfsRdmaL2Adapter``, see docs/how-to/frameworks.md.
 """
 
 from __future__ import annotations

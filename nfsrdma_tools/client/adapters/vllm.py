@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A secondary tier of vLLM's KV offload: chunks of KV cache as blocks of an NFS server.
 
-vLLM loads the class by the ``module_path`` of a tier, see docs/how-to/gpu.md.  The interface of
-such tiers is experimental in vLLM.
+vLLM loads the class by the ``module_path`` of a tier, see docs/how-to/frameworks.md.  Its interface
+is experimental in vLLM.
 """
 
 from __future__ import annotations
