@@ -8,6 +8,8 @@ for GPUs; what their modules import on a machine without a GPU is in ``FRAMEWORK
 import os
 import re
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,13 +73,20 @@ def torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.iterdir())
 
 
+@pytest.fixture
+def venv() -> Iterator[Path]:
+    """A new venv; pytest would keep the folders of several runs, and each has GBs."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(sys.executable, "-m", "venv", folder, timeout=60 * MINUTES)
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda each: each.package)
 def test_the_adapter_passes(
-    framework: Framework, torch: Path, device_library: Path, tmp_path: Path
+    framework: Framework, torch: Path, device_library: Path, venv: Path
 ) -> None:
     del device_library
-    run(sys.executable, "-m", "venv", tmp_path / "venv", timeout=60 * MINUTES)
-    python = tmp_path / "venv" / "bin" / "python"
+    python = venv / "bin" / "python"
     install = (python, "-m", "pip", "install", "-q")
     run(*install, torch, *_COMMON, *framework.imports, timeout=60 * MINUTES)
     try:
