@@ -36,10 +36,10 @@ test-lab: dev image ## All other lab tests but the long ones (40 minutes)
 	@tools/setup browser
 	$(LAB_TESTS) -m "not main and not nightly" tests/lab
 
-test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, races, long forms (hours)
+test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, races, inference frameworks, long forms (hours)
 	@tools/setup browser
 	@tools/setup arm64
-	$(LONG_TESTS) -m nightly tests/lab tests/distributions
+	$(LONG_TESTS) -m nightly tests/lab tests/distributions tests/frameworks
 
 lint: dev ## ruff, import-linter, mypy --strict, codespell, banned phrases, ansible-lint; lint-kernel for kmod/
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target lint-playbooks lint-code

@@ -334,6 +334,26 @@ class NfsRdmaFileSystem(Coroutines):
             autocommit=autocommit, cache_options=cache_options, **options,
         )  # fmt: skip
 
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        """Write a whole file at once: a reader has its old bytes or the new ones.
+
+        A new file replaces the old one, unless the path is a symbolic link: that is followed.
+        """
+        path = self._strip_protocol(path)
+        if self._intrans or mode != "overwrite" or self._type(path, follow=False) == "link":
+            super().pipe_file(path, value, mode=mode, **options)
+            return
+        # not open(), which leaves it to a transaction to rename the file
+        file = self._open(path, "wb", autocommit=False, **options)
+        try:
+            with file:
+                file.write(value)
+            file.commit()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                file.discard()
+            raise
+
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **_: Any
     ) -> bytes:

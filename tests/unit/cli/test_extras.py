@@ -42,6 +42,10 @@ OF_EXTRA = {
 # a file system for other programs: no command needs it
 ROOM = {"fsspec": "client"}
 OF_ROOM = {ROOM.get(extra, extra): libraries for extra, libraries in OF_EXTRA.items()}
+# those that load a module of ours: each has an extra of its name, which is in no other
+FRAMEWORKS = {path.stem for path in (PACKAGE / "client" / "adapters").glob("[!_]*.py")} - {
+    "background"
+}
 
 
 def imported(path: Path) -> set[str]:
@@ -61,7 +65,21 @@ ROOMS = sorted({path.parent.name for path in PACKAGE.glob("*/*.py")})
 def test_each_library_is_declared_where_it_is_imported(room: str) -> None:
     files = (PACKAGE / room).rglob("*.py") if room else PACKAGE.glob("*.py")
     used = {name for path in files for name in imported(path)} - NOT_ON_PYPI
-    assert used <= CORE | OF_ROOM.get(room, set())
+    frameworks = FRAMEWORKS if room == "client" else set()
+    assert used <= CORE | OF_ROOM.get(room, set()) | frameworks
+
+
+def test_each_framework_is_an_extra_of_its_own_and_its_module_alone_imports_it() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert {name: names(extras[name]) for name in FRAMEWORKS} == {
+        name: {name} for name in FRAMEWORKS
+    }
+    others = {name for extra, row in extras.items() if extra not in FRAMEWORKS for name in row}
+    assert not FRAMEWORKS & (names(sorted(others)) | CORE)
+    users = {
+        (path.stem, name) for path in PACKAGE.rglob("*.py") for name in imported(path) & FRAMEWORKS
+    }
+    assert users == {(name, name) for name in FRAMEWORKS}
 
 
 def test_each_library_of_an_extra_is_known_by_it() -> None:

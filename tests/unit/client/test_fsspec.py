@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device import FOLDER, LINK, LOOKUP, READ, WRITE, Device
+from device import COMMIT, CREATE, FOLDER, LINK, LOOKUP, READ, RENAME, WRITE, Device
 from unit.device_fixtures import device, device_library
 
 from nfsrdma_tools.client import pool
@@ -29,6 +29,8 @@ fsspec = pytest.importorskip("fsspec")
 abstract = pytest.importorskip("fsspec.tests.abstract")
 
 DATA = os.urandom(30_000)
+# NFS3ERR_NOSPC
+NO_SPACE = 28
 SECONDS = 30
 
 
@@ -275,6 +277,50 @@ def test_directories_are_copied_and_removed(server: Device, files: Any) -> None:
     assert server.get("/export/other/b") == b"bbbb"
     files.rm("/export/other", recursive=True)
     assert not files.exists("/export/other")
+
+
+@pytest.mark.parametrize("procedure", [CREATE, WRITE, COMMIT, RENAME])
+def test_a_pipe_that_fails_leaves_the_old_file(server: Device, files: Any, procedure: int) -> None:
+    # more than one WRITE, so that a COMMIT follows
+    new, names = os.urandom(3 << 20), set(server.names("/export"))
+    server.error(procedure, NO_SPACE)
+    with pytest.raises(OSError, match="space") as raised:
+        files.pipe_file("/export/data", new)
+    assert raised.value.errno == errno.ENOSPC
+    assert server.get("/export/data") == DATA
+    assert set(server.names("/export")) == names
+    files.pipe_file("/export/data", new)
+    assert server.get("/export/data", disk=True) == new
+    assert set(server.names("/export")) == names
+
+
+def test_a_reader_has_the_old_file_until_the_new_one_is_whole(server: Device, files: Any) -> None:
+    with filesystem("reader") as others:
+        assert others.cat_file("/export/data") == DATA
+        server.hold(WRITE)
+        writer = threading.Thread(target=files.pipe_file, args=("/export/data", b"new"))
+        writer.start()
+        end = time.monotonic() + SECONDS
+        while not server.held and time.monotonic() < end:
+            time.sleep(0.01)
+        assert others.cat_file("/export/data") == DATA
+        server.hold()
+        writer.join()
+        assert others.cat_file("/export/data") == b"new"
+
+
+def test_a_pipe_follows_a_link(server: Device, files: Any) -> None:
+    server.put("/export/link", b"data", kind=LINK)
+    files.pipe_file("/export/link", b"new")
+    assert server.get("/export/data") == b"new"
+    assert files.info("/export/link")["islink"]
+
+
+def test_a_pipe_in_a_transaction_waits_for_its_end(server: Device, files: Any) -> None:
+    with files.transaction:
+        files.pipe_file("/export/data", b"new")
+        assert server.get("/export/data") == DATA
+    assert server.get("/export/data") == b"new"
 
 
 def test_a_transaction_is_all_or_nothing(server: Device, files: Any) -> None:

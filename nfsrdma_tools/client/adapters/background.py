@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store of blocks for callers that must not wait: its batches run in one thread of its own.
+
+LMCache and vLLM submit work from threads that schedule requests, and collect the results later.
+Several batches are under way at a time; each has a deadline, so that a server that does not reply
+costs misses and no stall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import errno
+import itertools
+import logging
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any
+
+from nfsrdma_tools.client.blocks import Blocks, blocks
+
+__all__ = ["TIMEOUT", "Background", "Block"]
+
+_log = logging.getLogger(__name__)
+Block = tuple[str, Any]
+"""Name and memory of a block."""
+TIMEOUT = 2.0
+"""Seconds until a batch ends with misses, unless the caller has another limit."""
+
+
+class Background:
+    """A store, and the event loop that runs its batches in a thread."""
+
+    def __init__(self, target: str, timeout: float = TIMEOUT, **options: Any) -> None:
+        self.timeout = timeout
+        self._ends = contextlib.ExitStack()
+        self._store: Blocks = self._ends.enter_context(blocks(target, **options))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="nfsrdma", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def register(self, buffer: Any) -> None:
+        """Register memory for RDMA until close(), see registered()."""
+        self._ends.enter_context(self.registered(buffer))
+
+    @contextlib.contextmanager
+    def registered(self, buffer: Any) -> Iterator[None]:
+        """Register memory for RDMA; if the process may not lock so much, data is copied."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self._store.register(buffer))
+            except OSError as error:
+                if error.errno != errno.ENOMEM:
+                    raise
+                _log.warning("memory is not registered, and data is copied: %s", error)
+            yield
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any]:
+        """Run a coroutine in the thread; any thread may call this."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """Cancel what is under way, end the thread, and close the store."""
+        if not self._loop.is_closed():
+            self.start(_cancel_others()).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+        self._ends.close()
+
+    async def get(self, wanted: Sequence[Block]) -> list[bool]:
+        """Read blocks; a block of another size than its memory is a miss."""
+        fits = [True] * len(wanted)
+        try:
+            sizes = await self._store.get_async(wanted, timeout=self.timeout)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            # one is longer than its memory: it must not cost the others
+            fits = _whole(wanted, await self.sizes([name for name, _ in wanted]))
+            chosen = list(itertools.compress(wanted, fits))
+            sizes = await self._store.get_async(chosen, timeout=self.timeout)
+        found = iter(_whole(list(itertools.compress(wanted, fits)), sizes))
+        return [each and next(found) for each in fits]
+
+    async def put(self, given: Sequence[Block]) -> tuple[list[bool], list[int]]:
+        """Write blocks that the server does not have with this size.
+
+        Returns for each block whether the server has it, and the numbers of those that were
+        written.
+        """
+        sizes = await self.sizes([name for name, _ in given])
+        stored = _whole(given, sizes)
+        missing = [number for number, is_there in enumerate(stored) if not is_there]
+        batch = [given[number] for number in missing]
+        outcomes = await self._store.put_async(batch, timeout=self.timeout)
+        written = [number for number, done in zip(missing, outcomes, strict=True) if done]
+        for number in written:
+            stored[number] = True
+        return stored, written
+
+    async def sizes(self, names: Sequence[str]) -> list[int | None]:
+        """The size of each block, None for a miss."""
+        return await self._store.exists_async(names, timeout=self.timeout)
+
+    async def remove(self, names: Sequence[str]) -> list[bool]:
+        """Remove blocks; False for those that the server did not remove."""
+        return await self._store.remove_async(names, timeout=self.timeout)
+
+
+def _whole(batch: Sequence[Block], sizes: Sequence[int | None]) -> list[bool]:
+    """Whether each block has the size of its memory."""
+    return [
+        size == memoryview(memory).nbytes for (_, memory), size in zip(batch, sizes, strict=True)
+    ]
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for each in others:
+        each.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
