@@ -118,7 +118,9 @@ def test_open_files_of_one_inode_share_a_state(device: Device, calls: Calls) -> 
     for number, file in enumerate(files):
         calls.write(file, bytes([number]) * SIZE)
         assert calls.functions.nfsrdma_close(file) == 0
-        assert device.opens == (number < 3 or device.opens)
+        # the CLOSE of the last one is on its way
+        if number < 3:
+            assert device.opens == 1
     until(calls, lambda: not device.opens)
     assert (on_disk(device), device.closed) == (b"\3" * SIZE, 1)
 
