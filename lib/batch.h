@@ -12,34 +12,34 @@ static inline int batch_room(const struct nfsrdma_session *session)
 
 	if (rc)
 		return rc;
-	if (session->unfinished + session->ndone < session->options.depth)
+	if (session->unfinished + session->done.count < session->options.depth)
 		return 0;
 	return fail(-EAGAIN, "%u operations are unfinished or not yet reported", session->options.depth);
 }
 
-/* A new completion for the caller; batch_room() has found a place */
-static inline void batch_add(struct nfsrdma_session *session, uint64_t user_data, int64_t result, bool eof)
+/* A new completion for the caller, who has found a place */
+static inline void batch_add(struct completion_ring *ring, uint64_t user_data, int64_t result, bool eof)
 {
-	uint32_t at = session->done_first + session->ndone++;
+	uint32_t at = ring->first + ring->count++;
 
-	if (at >= session->options.depth)
-		at -= session->options.depth;
+	if (at >= ring->size)
+		at -= ring->size;
 	/* the reserved members of the ring are 0 */
-	session->done[at].user_data = user_data;
-	session->done[at].result = result;
-	session->done[at].eof = eof;
+	ring->places[at].user_data = user_data;
+	ring->places[at].result = result;
+	ring->places[at].eof = eof;
 }
 
 /* Move completions to the caller; returns their number */
-static inline int batch_take(struct nfsrdma_session *session, struct nfsrdma_completion *completions, size_t count)
+static inline int batch_take(struct completion_ring *ring, struct nfsrdma_completion *completions, size_t count)
 {
 	size_t n;
 
-	for (n = 0; n < count && session->ndone; n++) {
-		completions[n] = session->done[session->done_first];
-		if (++session->done_first == session->options.depth)
-			session->done_first = 0;
-		session->ndone--;
+	for (n = 0; n < count && ring->count; n++) {
+		completions[n] = ring->places[ring->first];
+		if (++ring->first == ring->size)
+			ring->first = 0;
+		ring->count--;
 	}
 	return n;
 }

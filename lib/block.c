@@ -24,6 +24,7 @@
 
 #include "batch.h"
 #include "block.h"
+#include "wait.h"
 
 #define OPTIONS_FIRST		ABI_UP_TO(struct nfsrdma_blocks_options, trust)
 #define IN_FLIGHT_DEFAULT	256
@@ -31,12 +32,9 @@
 #define HANDLES_DEFAULT		65536
 #define HANDLES_MOST		(1U << 24)
 
-/* Milliseconds: for a DISCARD, and for all of them when the store is closed; those of wait.c */
+/* Milliseconds: for a DISCARD, and for all of them when the store is closed */
 #define DISCARD_TIMEOUT		2000
 #define CLOSE_TIMEOUT		1000
-#define SLEEP_MOST		1000
-#define ASK_EVERY		200
-#define YIELDS			20
 
 /* The same, between two looks at the connections in a loop that does not sleep */
 #define LOOK_EVERY		10
@@ -53,11 +51,7 @@ struct nfsrdma_blocks_region {
 
 static void report(struct nfsrdma_blocks *store, struct block_op *op, int64_t result)
 {
-	uint32_t at = store->done_first + store->ndone++;
-
-	if (at >= store->options.in_flight)
-		at -= store->options.in_flight;
-	store->done[at] = (struct nfsrdma_completion){.user_data = op->user_data, .result = result};
+	batch_add(&store->done, op->user_data, result, false);
 	op->reported = true;
 	store->unfinished--;
 }
@@ -197,7 +191,7 @@ static void collect(struct nfsrdma_blocks *store, struct block_member *member)
 	struct nfsrdma_completion done[COMPLETIONS];
 	int n, i;
 
-	while ((n = batch_take(member->session, done, COMPLETIONS)))
+	while ((n = batch_take(&member->session->done, done, COMPLETIONS)))
 		for (i = 0; i < n; i++)
 			request_ended(store, &done[i]);
 }
@@ -290,7 +284,7 @@ static void fill(struct nfsrdma_blocks *store)
 			if (each->session->nprepared || each->session->held.head)
 				nfsrdma_submit(each->session);
 			/* it may have ended at once */
-			again |= each->session->ndone;
+			again |= each->session->done.count;
 			collect(store, each);
 		}
 	} while (again);
@@ -404,7 +398,7 @@ static uint64_t look(struct nfsrdma_blocks *store)
 
 		later = wait_look(each->session);
 		next = later < next ? later : next;
-		if (each->session->link != link || each->session->ndone)
+		if (each->session->link != link || each->session->done.count)
 			next = 0;
 	}
 	return next;
@@ -415,21 +409,20 @@ static bool turn(struct nfsrdma_blocks *store)
 {
 	struct block_member *each;
 	uint64_t now = now_ms();
-	uint32_t before = store->ndone;
+	uint32_t before = store->done.count;
 	bool any = false;
 
 	if (now >= store->look_at)
 		look(store);
 	for (each = store->members; each < store->members + store->nmembers; each++) {
-		while (wait_poll(each->session))
-			any = true;
-		any |= each->session->ndone;
+		any |= wait_poll_all(each->session, SIZE_MAX);
+		any |= each->session->done.count;
 		collect(store, each);
 	}
 	expire_ops(store, now);
 	move_from_lost(store);
 	fill(store);
-	any |= store->ndone != before;
+	any |= store->done.count != before;
 	if (any)
 		store->idle = 0;
 	return any;
@@ -450,10 +443,10 @@ static bool arm(struct nfsrdma_blocks *store)
 static int sleep_once(struct nfsrdma_blocks *store, uint64_t until)
 {
 	struct nfsrdma_session *first = store->members[0].session;
-	uint64_t next, now, most = first->options.interrupted ? ASK_EVERY : SLEEP_MOST;
+	uint64_t next, now, most = first->options.interrupted ? WAIT_ASK_EVERY : WAIT_SLEEP_MOST;
 	struct epoll_event event;
 
-	if (store->idle++ < YIELDS) {
+	if (store->idle++ < WAIT_YIELDS) {
 		sched_yield();
 		return 0;
 	}
@@ -491,7 +484,7 @@ static void set_timer(struct nfsrdma_blocks *store)
 		if (!next)
 			turn(store);
 	} while (!next);
-	if (store->ndone)
+	if (store->done.count)
 		next = 0;
 	if (next == store->timer_at && next > now_ms())
 		return;
@@ -548,7 +541,7 @@ static int check_member(const struct nfsrdma_session *session, const struct nfsr
 	if (session->root.fh3_len != first->root.fh3_len ||
 	    memcmp(session->root.fh3_val, first->root.fh3_val, first->root.fh3_len))
 		return fail(-EINVAL, "%s: the sessions have other directories", session->host);
-	if (session->unfinished || session->ndone)
+	if (session->unfinished || session->done.count)
 		return fail(-EBUSY, "%s: operations of the session are unfinished", session->host);
 	if (session->in_store)
 		return fail(-EBUSY, "%s: another store has the session", session->host);
@@ -578,8 +571,9 @@ static int allocate_store(struct nfsrdma_blocks *store)
 
 	store->nops = 2 * store->options.in_flight;
 	store->ops = calloc(store->nops, sizeof(*store->ops));
-	store->done = calloc(store->options.in_flight, sizeof(*store->done));
-	if (!store->ops || !store->done)
+	store->done.size = store->options.in_flight;
+	store->done.places = calloc(store->done.size, sizeof(*store->done.places));
+	if (!store->ops || !store->done.places)
 		return fail_no_memory();
 	for (i = 0; i < store->nops; i++)
 		TAILQ_INSERT_TAIL(&store->unused, &store->ops[i], waits);
@@ -615,7 +609,7 @@ static void free_store(struct nfsrdma_blocks *store)
 		close(store->timer);
 	handle_table_free(&store->handles);
 	free(store->ops);
-	free(store->done);
+	free(store->done.places);
 	free(store);
 }
 
@@ -755,7 +749,7 @@ static int add_op(struct nfsrdma_blocks *store, const struct nfsrdma_block *bloc
 
 	if (rc)
 		return rc;
-	if (store->unfinished + store->ndone >= store->options.in_flight || !op)
+	if (store->unfinished + store->done.count >= store->options.in_flight || !op)
 		return fail(-EAGAIN, "%u operations are unfinished or not yet reported", store->options.in_flight);
 	TAILQ_REMOVE(&store->unused, op, waits);
 	op->active = true;
@@ -807,19 +801,6 @@ EXPORTED int nfsrdma_blocks_submit(struct nfsrdma_blocks *store, const struct nf
 	return n ? (int)n : rc;
 }
 
-static int take_done(struct nfsrdma_blocks *store, struct nfsrdma_completion *completions, size_t count)
-{
-	size_t n;
-
-	for (n = 0; n < count && store->ndone; n++) {
-		completions[n] = store->done[store->done_first];
-		if (++store->done_first == store->options.in_flight)
-			store->done_first = 0;
-		store->ndone--;
-	}
-	return n;
-}
-
 EXPORTED int nfsrdma_blocks_wait(struct nfsrdma_blocks *store, struct nfsrdma_completion *completions, size_t count,
 				 size_t min, int timeout)
 {
@@ -831,7 +812,7 @@ EXPORTED int nfsrdma_blocks_wait(struct nfsrdma_blocks *store, struct nfsrdma_co
 	if (min > count)
 		min = count;
 	turn(store);
-	while (store->ndone < min && store->unfinished && !rc) {
+	while (store->done.count < min && store->unfinished && !rc) {
 		if (turn(store)) {
 			rc = wait_ask(store->members[0].session);
 			continue;
@@ -840,8 +821,8 @@ EXPORTED int nfsrdma_blocks_wait(struct nfsrdma_blocks *store, struct nfsrdma_co
 			break;
 		rc = sleep_once(store, until);
 	}
-	if (store->ndone || !rc)
-		rc = take_done(store, completions, count);
+	if (store->done.count || !rc)
+		rc = batch_take(&store->done, completions, count);
 	set_timer(store);
 	return rc;
 }

@@ -166,9 +166,7 @@ struct block_member {
  * @unfinished: active ones without a completion
  * @lingering: active ones with one
  * @earliest: no deadline is before that
- * @done: ring of completions that the caller has not got
- * @done_first: the first one in it
- * @ndone: elements of it
+ * @done: a place for each operation of options.in_flight
  * @batches: number of batches so far
  * @drafts: number of drafts so far
  * @own: random part of their names
@@ -191,8 +189,7 @@ struct nfsrdma_blocks {
 	struct block_ops unused, queue;
 	uint32_t unfinished, lingering;
 	uint64_t earliest;
-	struct nfsrdma_completion *done;
-	uint32_t done_first, ndone;
+	struct completion_ring done;
 	uint64_t batches, drafts, own;
 	mode_t file_mode, directory_mode;
 	struct block_handles handles;
@@ -244,7 +241,7 @@ static inline bool block_has_room(const struct block_member *member)
 {
 	const struct nfsrdma_session *session = member->session;
 
-	return session->unfinished + session->ndone < session->options.depth && request_is_free(session);
+	return session->unfinished + session->done.count < session->options.depth && request_is_free(session);
 }
 
 #endif

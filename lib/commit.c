@@ -197,7 +197,7 @@ static void commit_done(struct nfsrdma_session *session, struct request *req)
 {
 	struct nfsrdma_file *file = req->io.file;
 
-	batch_add(session, req->io.user_data, req->io.commits ? result_of(file, req->error) : req->error, false);
+	batch_add(&session->done, req->io.user_data, req->io.commits ? result_of(file, req->error) : req->error, false);
 	session->unfinished--;
 	req->io.file = NULL;
 	file_put(file);

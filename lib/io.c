@@ -223,7 +223,7 @@ static int finish_write(struct nfsrdma_session *session, struct request *req, st
 
 static void complete_io(struct nfsrdma_session *session, struct request *req)
 {
-	batch_add(session, req->io.user_data, req->error ? req->error : (int64_t)req->io.moved,
+	batch_add(&session->done, req->io.user_data, req->error ? req->error : (int64_t)req->io.moved,
 		  !req->error && req->io.eof);
 	session->unfinished--;
 	release_io(session, req);
@@ -287,7 +287,7 @@ static bool complete_from_cache(struct nfsrdma_file *file, uint8_t *buf, size_t 
 	moved = cache_read(file, buf, count, offset, &eof);
 	if (moved < 0)
 		return false;
-	batch_add(session, user_data, moved, eof);
+	batch_add(&session->done, user_data, moved, eof);
 	session->nhits++;
 	return true;
 }
@@ -392,20 +392,6 @@ EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 	return rc;
 }
 
-/* Handle what has arrived, until there is room for no more completions; returns whether anything had */
-static bool poll_all(struct nfsrdma_session *session, size_t count)
-{
-	bool found = false;
-	int n = CONNECTION_POLL_MOST;
-
-	/* a poll that returned fewer has emptied the queue */
-	while (session->ndone < count && n == CONNECTION_POLL_MOST) {
-		n = wait_poll(session);
-		found = found || n;
-	}
-	return found;
-}
-
 EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
 			  size_t count)
 {
@@ -419,14 +405,14 @@ EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_comple
 		/* who waits for the descriptor sees the next message: request its report before the poll */
 		if (session->fd_used)
 			wait_arm(session);
-		found = poll_all(session, count);
+		found = wait_poll_all(session, count);
 		/* events of the connection make the descriptor readable, too, and no sleep handles them here */
 		if (!session->fd_used || (found && session->link == LINK_UP && now_ms() < session->looked + LOOK_AFTER))
 			break;
 		wait_look(session);
 		/* a connection that is new reports no message yet */
-	} while (session->ndone < count && session->link == LINK_UP && !session->armed);
-	return batch_take(session, completions, count);
+	} while (session->done.count < count && session->link == LINK_UP && !session->armed);
+	return batch_take(&session->done, completions, count);
 }
 
 EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
@@ -441,9 +427,9 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 		min = count;
 	/* nothing to wait for: what has arrived */
 	if (!min)
-		poll_all(session, count);
+		wait_poll_all(session, count);
 	/* what was not submitted does not complete */
-	while (session->ndone < min && session->unfinished > session->nprepared) {
+	while (session->done.count < min && session->unfinished > session->nprepared) {
 		if (wait_poll(session))
 			continue;
 		if (timeout >= 0 && now_ms() >= until)
@@ -452,8 +438,8 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 		if (rc)
 			break;
 	}
-	if (session->ndone || !rc)
-		rc = batch_take(session, completions, count);
+	if (session->done.count || !rc)
+		rc = batch_take(&session->done, completions, count);
 	wait_end(session);
 	return rc;
 }

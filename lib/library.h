@@ -511,6 +511,18 @@ struct nfsrdma_region {
 };
 
 /**
+ * struct completion_ring - completions that the caller has not got yet
+ * @places: ring
+ * @size: places
+ * @first: place of the first completion
+ * @count: number of completions
+ */
+struct completion_ring {
+	struct nfsrdma_completion *places;
+	uint32_t size, first, count;
+};
+
+/**
  * struct reports - what a connection reports to the files above it
  * @opened: its queues exist: post receives; returns 0 or a negative errno value
  * @up: messages may leave
@@ -594,9 +606,8 @@ struct nfsrdma_session {
 	bool interrupted;		/* its last result */
 	bool asking;			/* it is being called */
 
-	/* completions that the caller has not got yet, a ring with a place for each operation of options.depth */
-	struct nfsrdma_completion *done;
-	uint32_t done_first, ndone, unfinished;
+	struct completion_ring done;	/* a place for each operation of options.depth */
+	uint32_t unfinished;
 	bool in_store;			/* a store of blocks has it */
 	bool fd_used;
 	int wake;			/* eventfd that makes the descriptor readable without a message; -1: none */
@@ -776,6 +787,7 @@ void reply_repost(struct nfsrdma_session *session, const uint32_t *numbers, uint
 /* --- wait.c --- */
 
 int wait_poll(struct nfsrdma_session *session);
+bool wait_poll_all(struct nfsrdma_session *session, size_t most);
 uint64_t wait_look(struct nfsrdma_session *session);
 bool wait_arm(struct nfsrdma_session *session);
 int wait_sleep(struct nfsrdma_session *session, uint64_t until);

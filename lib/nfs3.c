@@ -105,7 +105,7 @@ int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, con
 /* A call of a batch has ended */
 static void complete_call(struct nfsrdma_session *session, struct request *req)
 {
-	batch_add(session, req->io.user_data, req->error, false);
+	batch_add(&session->done, req->io.user_data, req->error, false);
 	session->unfinished--;
 	request_release(session, req);
 }
@@ -205,27 +205,30 @@ set3 nfs3_mode(mode_t mode)
 	return (set3){.mode = {TRUE, {mode & 07777}}};
 }
 
-static int nfs3_setattr(struct nfsrdma_session *session, const char *path, const struct nfs_fh *fh, const set3 *attr)
+/* SETATTR, REMOVE and RMDIR have results of one form, of which only the status counts */
+static int call_for_status(struct nfsrdma_session *session, const char *path, enum nfs_procedure procedure,
+		       xdrproc_t encode, const void *args)
 {
-	setattr3_args args = {.fh = nfs_fh3(fh), .attr = *attr};
 	wcc3_res res = {};
-	int rc = nfs3_call(session, NFS_SETATTR, path, (xdrproc_t)xdr_setattr3_args, &args,
-			  (xdrproc_t)xdr_wcc3_res, &res, 0);
+	int rc = nfs3_call(session, procedure, path, encode, args, (xdrproc_t)xdr_wcc3_res, &res, 0);
 
 	xdr_free((xdrproc_t)xdr_wcc3_res, (char *)&res);
 	return rc;
+}
+
+static int nfs3_setattr(struct nfsrdma_session *session, const char *path, const struct nfs_fh *fh, const set3 *attr)
+{
+	setattr3_args args = {.fh = nfs_fh3(fh), .attr = *attr};
+
+	return call_for_status(session, path, NFS_SETATTR, (xdrproc_t)xdr_setattr3_args, &args);
 }
 
 static int nfs3_remove(struct nfsrdma_session *session, const char *path, const struct nfs_fh *dir, const char *name,
 		       bool directory)
 {
 	dirop3 args = {nfs_fh3(dir), (char *)name};
-	wcc3_res res = {};
-	int rc = nfs3_call(session, directory ? NFS_RMDIR : NFS_REMOVE, path, (xdrproc_t)xdr_dirop3, &args,
-			  (xdrproc_t)xdr_wcc3_res, &res, 0);
 
-	xdr_free((xdrproc_t)xdr_wcc3_res, (char *)&res);
-	return rc;
+	return call_for_status(session, path, directory ? NFS_RMDIR : NFS_REMOVE, (xdrproc_t)xdr_dirop3, &args);
 }
 
 /* CREATE, MKDIR and SYMLINK have results of one form; @fh may be NULL, and gets no bytes if the server sent none */

@@ -52,9 +52,10 @@ int requests_allocate(struct nfsrdma_session *session)
 	session->send_sges = calloc(session->nslots, sizeof(*session->send_sges));
 	session->receive_wrs = calloc(session->nreceives, sizeof(*session->receive_wrs));
 	session->receive_sges = calloc(session->nreceives, sizeof(*session->receive_sges));
-	session->done = calloc(session->options.depth, sizeof(*session->done));
+	session->done.size = session->options.depth;
+	session->done.places = calloc(session->done.size, sizeof(*session->done.places));
 	if (!session->slots || !session->send_wrs || !session->send_sges || !session->receive_wrs ||
-	    !session->receive_sges || !session->done)
+	    !session->receive_sges || !session->done.places)
 		return fail_no_memory();
 	request_list_clear(&session->free);
 	request_list_clear(&session->prepared);
@@ -77,7 +78,7 @@ void requests_free(struct nfsrdma_session *session)
 	free(session->send_sges);
 	free(session->receive_wrs);
 	free(session->receive_sges);
-	free(session->done);
+	free(session->done.places);
 }
 
 /* Has the Send of this slot completed?  Numbers of Sends wrap around. */

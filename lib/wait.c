@@ -10,16 +10,10 @@
 #include <sys/epoll.h>
 
 #include "library.h"
-
-/* Empty polls, each followed by a yield, before the process sleeps */
-#define YIELDS		20
+#include "wait.h"
 
 /* Polls between two looks at the events of the connection, and at the clock */
 #define LOOK_EVERY	256
-
-/* Milliseconds of the longest sleep, and of that with options.interrupted */
-#define SLEEP_MOST	1000
-#define ASK_EVERY	200
 
 static void expire(struct nfsrdma_session *session, struct request *req)
 {
@@ -124,6 +118,20 @@ int wait_poll(struct nfsrdma_session *session)
 	return connection_poll(session);
 }
 
+/* Poll until the queue is empty, or the caller has @most completions to take; returns whether anything had arrived */
+bool wait_poll_all(struct nfsrdma_session *session, size_t most)
+{
+	bool found = false;
+	int n = CONNECTION_POLL_MOST;
+
+	/* a poll that returned fewer has emptied the queue */
+	while (session->done.count < most && n == CONNECTION_POLL_MOST) {
+		n = wait_poll(session);
+		found = found || n;
+	}
+	return found;
+}
+
 /* Have the device report the next completion; returns whether that is so already */
 bool wait_arm(struct nfsrdma_session *session)
 {
@@ -147,7 +155,7 @@ bool wait_arm(struct nfsrdma_session *session)
 
 /*
  * Does the program want the call to end?  0, or -EINTR.  A signal that comes between a look and the sleep is noticed
- * after ASK_EVERY.
+ * after WAIT_ASK_EVERY.
  */
 static int ask(struct nfsrdma_session *session, uint64_t now)
 {
@@ -166,7 +174,7 @@ int wait_ask(struct nfsrdma_session *session)
 	if (!session->options.interrupted)
 		return 0;
 	now = now_ms();
-	return now >= session->asked + ASK_EVERY ? ask(session, now) : 0;
+	return now >= session->asked + WAIT_ASK_EVERY ? ask(session, now) : 0;
 }
 
 /**
@@ -183,10 +191,10 @@ int wait_sleep(struct nfsrdma_session *session, uint64_t until)
 	enum link_state link = session->link;
 	bool asks = session->options.interrupted;
 	struct epoll_event event;
-	uint64_t now, next, most = asks ? ASK_EVERY : SLEEP_MOST;
+	uint64_t now, next, most = asks ? WAIT_ASK_EVERY : WAIT_SLEEP_MOST;
 	int n;
 
-	if (session->link == LINK_UP && session->idle++ < YIELDS) {
+	if (session->link == LINK_UP && session->idle++ < WAIT_YIELDS) {
 		sched_yield();
 		return 0;
 	}
@@ -208,7 +216,7 @@ int wait_sleep(struct nfsrdma_session *session, uint64_t until)
 	n = epoll_wait(session->epoll, &event, 1, next > most ? most : next);
 	wait_look(session);
 	/* after a signal, and from time to time also if events end each sleep */
-	if (asks && (n < 0 || now >= session->asked + ASK_EVERY))
+	if (asks && (n < 0 || now >= session->asked + WAIT_ASK_EVERY))
 		return ask(session, now);
 	return 0;
 }
@@ -219,7 +227,7 @@ int wait_sleep(struct nfsrdma_session *session, uint64_t until)
  */
 void wait_end(struct nfsrdma_session *session)
 {
-	if (session->fd_used && !session->woken && (session->ndone || !session->armed))
+	if (session->fd_used && !session->woken && (session->done.count || !session->armed))
 		connection_wake(session);
 }
 
