@@ -226,22 +226,23 @@ _LISTEN = 8
 def to_listeners(answer: Any) -> list[CmListener]:
     """The listeners of user space, from a reply to RES_CM_ID_GET; the kernel's have a name."""
     listening = []
-    for table in answer.get_attrs("RES_CM_ID"):
-        for entry in table.get_attrs("RES_CM_ID_ENTRY"):
-            # struct sockaddr_in and sockaddr_in6: the family, then the port
-            address = bytes(entry.get_attr("RES_SRC_ADDR") or b"")
-            is_ours = entry.get_attr("RES_KERN_NAME") is None
-            if entry.get_attr("RES_STATE") == _LISTEN and is_ours and len(address) >= 4:
-                port = int.from_bytes(address[2:4], "big")
-                listening.append(CmListener(port, entry.get_attr("RES_PID") or 0))
+    for entry in _entries(answer, "RES_CM_ID"):
+        # struct sockaddr_in and sockaddr_in6: the family, then the port
+        address = bytes(entry.get_attr("RES_SRC_ADDR") or b"")
+        is_ours = entry.get_attr("RES_KERN_NAME") is None
+        if entry.get_attr("RES_STATE") == _LISTEN and is_ours and len(address) >= 4:
+            port = int.from_bytes(address[2:4], "big")
+            listening.append(CmListener(port, entry.get_attr("RES_PID") or 0))
     return listening
 
 
 def to_owned(answer: Any, module: str) -> int:
     """The number of rdma_cm ids of a kernel module, from a reply to RES_CM_ID_GET."""
-    tables = answer.get_attrs("RES_CM_ID")
-    entries = [entry for table in tables for entry in table.get_attrs("RES_CM_ID_ENTRY")]
-    return sum(entry.get_attr("RES_KERN_NAME") == module for entry in entries)
+    return sum(entry.get_attr("RES_KERN_NAME") == module for entry in _entries(answer, "RES_CM_ID"))
+
+
+def _entries(answer: Any, table: str) -> list[Any]:
+    return [entry for each in answer.get_attrs(table) for entry in each.get_attrs(f"{table}_ENTRY")]
 
 
 def to_counters(answer: Any) -> dict[str, int]:
