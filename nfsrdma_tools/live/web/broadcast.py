@@ -72,8 +72,9 @@ class Hub:
         new, events = frame(snapshot), to_plain(snapshot.events)
         with self._lock:
             self._history.add(snapshot.seconds, new)
-            frame_json = compact_json(self._history.thinned(new, _MOST_SENT))
+            sent = self._history.thinned(new, _MOST_SENT)
             self._events.extend(events)
+        frame_json = compact_json(sent)
         if self._loop and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._send, frame_json, snapshot)
 
