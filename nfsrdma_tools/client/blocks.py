@@ -45,6 +45,7 @@ _PENDING = object()
 _SLICE_MS = 200
 # results of a get that a cache counts as misses
 _MISSES = (-errno.ENOENT, -errno.ETIMEDOUT, -errno.EBADMSG, -errno.ESTALE)
+_LONGER = (-errno.EFBIG,)
 # results of a put or a remove that is not done, and is no error
 _LATE = (-errno.ETIMEDOUT,)
 _ABSENT = (-errno.ENOENT, *_LATE)
@@ -242,15 +243,20 @@ class Blocks(Uncopied):
             self._regions.discard(region)
 
     def get(
-        self, rows: Iterable[tuple[str, Any]], timeout: float | None = None
+        self,
+        rows: Iterable[tuple[str, Any]],
+        timeout: float | None = None,
+        longer_is_a_miss: bool = False,
     ) -> list[int | None]:
         """Read whole blocks into buffers: (name, buffer).
 
         Returns the size of each block, or None for a miss: there is no such block, it did not
         arrive within ``timeout`` seconds, or its checksum is wrong.  OSError for anything else,
-        when all have completed: EFBIG for a block that is longer than its buffer.
+        when all have completed: EFBIG for a block that is longer than its buffer, unless
+        ``longer_is_a_miss``.
         """
-        return _sizes(self._run(self._functions.NFSRDMA_BLOCK_GET, rows, timeout))
+        batch = self._run(self._functions.NFSRDMA_BLOCK_GET, rows, timeout)
+        return _sizes(batch, _LONGER if longer_is_a_miss else ())
 
     def put(self, rows: Iterable[tuple[str, Any]], timeout: float | None = None) -> list[bool]:
         """Make or replace blocks: (name, buffer).
@@ -271,10 +277,14 @@ class Blocks(Uncopied):
         return _good(self._run(self._functions.NFSRDMA_BLOCK_REMOVE, rows, timeout), _ABSENT)
 
     async def get_async(
-        self, rows: Iterable[tuple[str, Any]], timeout: float | None = None
+        self,
+        rows: Iterable[tuple[str, Any]],
+        timeout: float | None = None,
+        longer_is_a_miss: bool = False,
     ) -> list[int | None]:
         """As get(), without blocking the event loop."""
-        return _sizes(await self._run_async(self._functions.NFSRDMA_BLOCK_GET, rows, timeout))
+        batch = await self._run_async(self._functions.NFSRDMA_BLOCK_GET, rows, timeout)
+        return _sizes(batch, _LONGER if longer_is_a_miss else ())
 
     async def put_async(
         self, rows: Iterable[tuple[str, Any]], timeout: float | None = None
@@ -484,8 +494,8 @@ def _check(batch: _Batch, allowed: tuple[int, ...]) -> None:
             raise OSError(-result, os.strerror(-result), name)
 
 
-def _sizes(batch: _Batch) -> list[int | None]:
-    _check(batch, _MISSES)
+def _sizes(batch: _Batch, more_misses: tuple[int, ...] = ()) -> list[int | None]:
+    _check(batch, _MISSES + more_misses)
     return [None if result < 0 else result for result in batch.results]
 
 

@@ -12,7 +12,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import errno
-import itertools
 import logging
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
@@ -76,18 +75,9 @@ class Background:
 
     async def get(self, wanted: Sequence[Block]) -> list[bool]:
         """Read blocks; a block of another size than its memory is a miss."""
-        fits = [True] * len(wanted)
-        try:
-            sizes = await self._store.get_async(wanted, timeout=self.timeout)
-        except OSError as error:
-            if error.errno != errno.EFBIG:
-                raise
-            # one is longer than its memory: it must not cost the others
-            fits = _whole(wanted, await self.sizes([name for name, _ in wanted]))
-            chosen = list(itertools.compress(wanted, fits))
-            sizes = await self._store.get_async(chosen, timeout=self.timeout)
-        found = iter(_whole(list(itertools.compress(wanted, fits)), sizes))
-        return [each and next(found) for each in fits]
+        # one that is longer must not cost the others
+        sizes = await self._store.get_async(wanted, self.timeout, longer_is_a_miss=True)
+        return _whole(wanted, sizes)
 
     async def put(self, given: Sequence[Block]) -> tuple[list[bool], list[int]]:
         """Write blocks that the server does not have with this size.

@@ -94,6 +94,17 @@ def test_errors_that_are_no_misses(device: Device, store: Blocks) -> None:
     assert caught.value.errno == errno.ENOSPC
 
 
+def test_a_longer_block_is_a_miss_if_the_program_says_so(device: Device, store: Blocks) -> None:
+    """It costs the others nothing."""
+    del device
+    store.put([("long", b"x" * 100), ("fits", b"y" * 99), ("short", b"z")])
+    rows = [(name, bytearray(99)) for name in ("long", "fits", "short", "none")]
+    sizes = [None, 99, 1, None]
+    assert store.get(rows, longer_is_a_miss=True) == sizes
+    assert asyncio.run(store.get_async(rows, longer_is_a_miss=True)) == sizes
+    assert [bytes(buffer[:1]) for _, buffer in rows[1:3]] == [b"y", b"z"]
+
+
 def test_a_block_with_a_wrong_checksum_is_a_miss(device: Device) -> None:
     with blocks(["server:/export", "server:/export"], checksum=True, trust=True) as store:
         assert len(store._sessions) == 2
