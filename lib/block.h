@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
-/* What the files of stores of blocks share: handle.c, block_step.c and block.c. */
+/* Types and functions that handle.c, block_step.c and block.c share: stores of blocks. */
 #ifndef NFSRDMA_BLOCK_H
 #define NFSRDMA_BLOCK_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause
 /*
- * What an operation on a block does: its steps.
+ * The steps of operations on blocks.
  *
  * A step sends one request, or the READs or WRITEs of the block; what follows its end is in block_steps[]:
  *
@@ -483,7 +483,7 @@ static enum block_state mkdir_ended(struct nfsrdma_blocks *store, struct block_o
 	}
 	if (op->error && op->error != -EEXIST)
 		return ended_badly(store, op);
-	/* another client made it, or this one did and the reply has no handle; it may go as fast as it came */
+	/* another client made the directory, or the reply has no file handle; another client may remove it again */
 	return op->begun++ < BEGIN_MOST ? STEP_FIND : end_with(op, -ESTALE);
 }
 

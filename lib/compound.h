@@ -44,7 +44,7 @@ enum { OPEN4_SHARE_ACCESS_READ = 1, OPEN4_SHARE_ACCESS_WRITE = 2 };
 /* Bytes of change_info4 */
 #define CHANGE_INFO	20
 
-/* What the status of an operation with a stateid becomes if the server does not have that state any more */
+/* The error of an operation with a stateid that the server does not have any more */
 #define NO_STATE	(-ENOLCK)
 
 /**

@@ -329,7 +329,7 @@ static int nfs4_rename(struct nfsrdma_session *session, const char *path, const 
 
 /* --- open files --- */
 
-/* What READs and WRITEs of an open file need from the server; 0: nothing */
+/* The share access that the server has to grant to an open file; 0: none */
 static uint32_t access_of(int flags)
 {
 	switch (flags & O_ACCMODE) {

@@ -708,7 +708,7 @@ int nfsrdma_fd(struct nfsrdma_session *session);
 
 /* --- blocks --- */
 
-/* What a block is to be done with */
+/* Operations on a block */
 enum nfsrdma_block_operation {
 	NFSRDMA_BLOCK_GET = 1,
 	NFSRDMA_BLOCK_PUT = 2,

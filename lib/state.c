@@ -116,7 +116,7 @@ static void settle(struct nfsrdma_session *session, struct nfs4_open *open)
 		nfs4->state = NFS4_SESSION;
 }
 
-/* What becomes of each open file */
+/* Change the state of each open file */
 static void change_all(struct nfsrdma_session *session,
 		       void (*change)(struct nfsrdma_session *session, struct nfs4_open *open))
 {
@@ -355,7 +355,7 @@ void state_abandon(struct nfsrdma_session *session, struct request *req)
 		lose_session(session);
 }
 
-/* What the server says with each reply, which is at @result */
+/* Heed target and flags in the result of SEQUENCE, which is at @result */
 static void note_sequence(struct nfsrdma_session *session, const uint8_t *result)
 {
 	struct nfs4 *nfs4 = &session->nfs4;
@@ -675,7 +675,7 @@ static void encode_close(struct nfsrdma_session *session, struct request *req, s
 	compound_end(req, at + NFS4_STATEID);
 }
 
-/* Whatever the server answers, it has nothing that the client could give back */
+/* The client has no use for an error: it cannot give the state back in another way */
 static int decode_errand(struct rpc_body *body, uint32_t operation)
 {
 	int rc = compound_take_op(body, OP_PUTFH);

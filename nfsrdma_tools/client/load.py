@@ -182,7 +182,7 @@ class Outcome(NamedTuple):
     errors: dict[str, int]
     message: str
     left: str = ""
-    """What of the load's files is left on the server, and the command that removes it."""
+    """The error that left files on the server, and the command that removes them."""
 
 
 def jain(shares: Sequence[int]) -> float:

@@ -99,7 +99,7 @@ static void apply(struct node *node, const struct change *change)
 
 /* --- errors that a test asks for --- */
 
-/* What a test says of a procedure is true of the operation of NFSv4.1, too, that does the same */
+/* The operation of NFSv4.1 that does the same as a procedure: it gets the procedure's errors and holds, too */
 static const uint8_t operation_of[] = {
 	[SETATTR] = 34, [LOOKUP] = 15, [ACCESS] = 3, [READLINK] = 27, [READ] = 25, [WRITE] = 38, [CREATE] = 18,
 	[MKDIR] = 6, [SYMLINK] = 6, [REMOVE] = 28, [RMDIR] = 28, [RENAME] = 29, [READDIRPLUS] = 26, [COMMIT] = 5,
@@ -954,7 +954,7 @@ static bool gather(struct call *call, const struct header *header, uint8_t *whol
 	return true;
 }
 
-/* What RFC 8267 allows to be in a chunk of its own */
+/* Check that each chunk has an item that RFC 8267 allows in one */
 static void check_chunks(const struct call *call, const struct header *header)
 {
 	uint32_t i;

@@ -203,7 +203,7 @@ uint32_t op_delegreturn(struct compound *c);
 uint32_t op_test_stateid(struct compound *c);
 uint32_t op_free_stateid(struct compound *c);
 
-/* What an operation does with a file whose stateid it has */
+/* The access that an operation needs by its stateid */
 enum use { USE_READ = 1, USE_WRITE = 2 };
 uint32_t check_use(struct compound *c, struct stateid id, enum use use);
 

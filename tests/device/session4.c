@@ -605,7 +605,7 @@ uint32_t op_sequence(struct compound *c)
 	return NFS4_OK;
 }
 
-/* What a retry of the request will have; the results begin with status, tag and count of the COMPOUND */
+/* Keep the results for a retry of the request: status, tag and count of the COMPOUND, and those of operations */
 void keep_reply(struct compound *c)
 {
 	struct slot *slot = c->slot;

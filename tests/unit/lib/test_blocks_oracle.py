@@ -55,14 +55,14 @@ class Started:
     place: int
     value: bytes | None
     allowed: set[bytes | None]
-    """What a get may return: it grows with each put that starts meanwhile."""
+    """Versions that a get may return: each put that starts meanwhile adds its own."""
     overlaps: bool = False
     """Another put or remove of the name was under way at a time."""
 
 
 @dataclass
 class Block:
-    """What a name may have now."""
+    """The versions that a name may have now."""
 
     values: set[bytes | None] = field(default_factory=lambda: {None})
     uncertain: set[bytes | None] = field(default_factory=set)
