@@ -34,8 +34,8 @@ WAYS = {
     FOUR: Way(sessions=4),
 }
 SIZES = (256 * KIB, 2 * MIB)
-# blocks of a round, by size
-BLOCKS = {256 * KIB: 256, 2 * MIB: 64}
+# blocks of a round, for each size
+BLOCKS = {"get": (256, 64), "put": (128, 32)}
 MANY = Cell("get", 256 * KIB, 4096)
 # ways to load a model, and its size; the wire has a speed, because they differ in what they overlap
 MODEL = "tensors"
@@ -62,11 +62,14 @@ class Part(BasePart[Cell]):
 
 
 def parts() -> tuple[Part, ...]:
-    gets, puts = ([Cell(name, size, BLOCKS[size]) for size in SIZES] for name in ("get", "put"))
+    gets, puts = (
+        [Cell(name, size, number) for size, number in zip(SIZES, numbers, strict=True)]
+        for name, numbers in BLOCKS.items()
+    )
     return (
         Part("get", NAMES, gets),
-        Part("put", NAMES, puts),
-        Part("many", (RDMA, FOUR), [MANY], counted=1, samples=0),
+        Part("put", NAMES, puts, counted=1, samples=SAMPLES // 2),
+        Part("many", (FOUR,), [MANY], counted=1, samples=0),
         Part(MODEL, tuple(LOADERS), [Cell("load", GIB, 1)], link=LINK),
     )
 

@@ -9,7 +9,7 @@ import pytest
 from bench import markdown
 from bench.blocks import measure as blocks
 from bench.blocks import page, tensors
-from bench.blocks.measure import MANY, ONE, RDMA, Store, instructions, layer
+from bench.blocks.measure import FOUR, MANY, ONE, Store, instructions, layer
 from bench.cells import named
 
 # nanoseconds of samples: half of all is the card model's work
@@ -85,13 +85,13 @@ def test_tables_have_the_numbers_of_the_store(store: Store, pages: list[Path]) -
     assert "1.010 to 1.020 bytes for each byte of a block" in text
     assert "the first round: 0.00 (goal: 0)" in text
     assert "256 KiB: 0.50 of those of the mount over RDMA (goal: 0.5)" in text
-    assert f"| {RDMA} | 3.000 | 1.000 | 2.000 | 0.000 | 200.0 |" in text
+    assert "| store, 4 sessions | 3.000 | 1.000 | 1.000 | 0.000 | 100.0 |" in text
     assert "| mmap of a mount, TCP | 4.00 | 2 | 3 | 1.020 | 0 | 0 |" in text
     assert "| store, 4 sessions | 1.0 | 38 | 12 | 1.0 | 38 | 12 |" in pages[1].read_text()
 
 
 def test_a_part_that_is_not_measured_leaves_the_page(store: Store, pages: list[Path]) -> None:
-    store.path("many", RDMA, MANY).unlink()
+    store.path("many", FOUR, MANY).unlink()
     before = pages[0].read_text()
     page.write(store, "6.12")
     begin, end = "<!-- begin: blocks many -->", "<!-- end: blocks many -->"
