@@ -38,9 +38,8 @@ SIZES = (256 * KIB, 2 * MIB)
 BLOCKS = {"get": (256, 64), "put": (128, 32)}
 MANY = Cell("get", 256 * KIB, 4096)
 # ways to load a model, and its size; the wire has a speed, because they differ in what they overlap
-MODEL = "tensors"
+MODEL, MODEL_SIZE = "tensors", 256 * MIB
 LINK = "10gbit/20us"
-GIB = 1 << 30
 LOADERS = {
     "mmap of a mount, TCP": Loader("mapped", "vers=3,proto=tcp,port=2049"),
     "mmap of a mount, RDMA": Loader("mapped", "vers=3"),
@@ -70,7 +69,7 @@ def parts() -> tuple[Part, ...]:
         Part("get", NAMES, gets),
         Part("put", NAMES, puts, counted=1, samples=SAMPLES // 2),
         Part("many", (FOUR,), [MANY], counted=1, samples=0),
-        Part(MODEL, tuple(LOADERS), [Cell("load", GIB, 1)], link=LINK),
+        Part(MODEL, tuple(LOADERS), [Cell("load", MODEL_SIZE, 1)], link=LINK),
     )
 
 

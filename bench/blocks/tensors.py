@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import mmap
 import os
 import random
@@ -66,10 +67,12 @@ def write_model(folder: Path, size: int) -> None:
     for number in range(FILES):
         header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
         end = 0
-        while end < size // FILES:
+        while left := size // FILES - end:
             kind = chance.choice(sorted(KINDS))
             shape = [chance.randrange(1, 2048) for _ in range(chance.randrange(1, 3))]
-            start, end = end, end + KINDS[kind] * shape[0] * (shape[1] if shape[1:] else 1)
+            if KINDS[kind] * math.prod(shape) > left:
+                shape = [left // KINDS[kind]]
+            start, end = end, end + KINDS[kind] * math.prod(shape)
             name = f"model.layers.{number}.{len(header)}"
             header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
         text = json.dumps(header).encode()
