@@ -23,6 +23,8 @@ MOVES = {"get": "reads", "put": "writes"}
 WORDS = {"reads": "READs", "writes": "WRITEs"}
 # of the RPCs of a mount over RDMA
 GOAL = 0.5
+# of its client's instructions
+CLIENT_GOAL = 0.25
 APPLICATION = "client application"
 PYTHON = "python"
 
@@ -73,11 +75,11 @@ def costs(store: Store, name: str) -> list[str]:
             texts = [f"{count:.2f}" for count in counts[:2]]
             texts += [f"{count:.1f}" for count in (*counts[2:], whole)]
             rows.append([size_label(cell.size), curve, *texts, f"{whole / beside:.2f}"])
-    return [*markdown.table(rows), "", wire(store, name)]
+    return [*markdown.table(rows), "", share(store, name), "", wire(store, name)]
 
 
 def goals(store: Store) -> list[str]:
-    """The goals of gets, with what was found."""
+    """The goals of the RPCs of gets, with what was found."""
     cells = named(blocks.parts(), "get").cells
     ratio = store.value("get", ONE, cells[0], rpcs) / store.value("get", RDMA, cells[0], rpcs)
     of = partial(blocks.others, kind="reads")
@@ -87,6 +89,19 @@ def goals(store: Store) -> list[str]:
         f"store with blocks of {size_label(cells[0].size)}: {ratio:.2f} of those of the mount "
         f"over RDMA (goal: {GOAL})."
     ]
+
+
+def share(store: Store, name: str) -> str:
+    """The instructions of a store's client, of those of the client of a mount over RDMA."""
+    of = partial(instructions, side="client")
+    shares = [
+        store.value(name, curve, cell, of) / store.value(name, RDMA, cell, of)
+        for cell in named(blocks.parts(), name).cells for curve in (ONE, FOUR)
+    ]  # fmt: skip
+    return (
+        f"The client of a store takes {min(shares):.2f} to {max(shares):.2f} of the instructions "
+        f"that the client of the mount over RDMA takes (goal: {CLIENT_GOAL})."
+    )
 
 
 def gets(store: Store) -> list[str]:

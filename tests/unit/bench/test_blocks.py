@@ -83,6 +83,7 @@ def test_tables_have_the_numbers_of_the_store(store: Store, pages: list[Path]) -
     assert "| 256 KiB | mount, RDMA | 2.00 | 1.00 | 75.0 | 50.0 | 25.0 | 100.0 | 1.00 |" in text
     assert "| 2 MiB | store, 4 sessions | 1.00 | 0.00 | 37.5 | 25.0 | 12.5 | 50.0 | 0.50 |" in text
     assert "1.010 to 1.020 bytes for each byte of a block" in text
+    assert "takes 0.50 to 0.50 of the instructions" in text
     assert "the first round: 0.00 (goal: 0)" in text
     assert "256 KiB: 0.50 of those of the mount over RDMA (goal: 0.5)" in text
     assert "| store, 4 sessions | 3.000 | 1.000 | 1.000 | 0.000 | 100.0 |" in text
