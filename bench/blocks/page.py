@@ -164,7 +164,7 @@ def summary(store: Store) -> list[str]:
     rows: list[Sequence[object]] = [
         [f"a block of {size}", *(f"{name}, {word}" for name, _ in cells for word in words)]
     ]
-    rows += [[curve, *_few(store, curve, cells)] for curve in (TCP, RDMA, FOUR)]
+    rows += [[curve, *_few(store, curve, cells)] for curve in (TCP, RDMA, ONE, FOUR)]
     return markdown.table(rows)
 
 
