@@ -132,6 +132,11 @@ class Loader:
         return Path(f"/mnt/{self.kind}-{'tcp' if 'proto=tcp' in self.options else 'rdma'}")
 
 
+def new_memory(size: int) -> memoryview:
+    """Memory as malloc(3) and PyTorch get it."""
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
 class Model:
     """Loads all files; each page is used once, as a program that copies tensors to a GPU does."""
 
@@ -192,7 +197,7 @@ class Reads(Mapped):
 
     def read(self, name: str) -> memoryview:
         file = os.open(self.folder / name, os.O_RDONLY)
-        memory = memoryview(mmap.mmap(-1, os.fstat(file).st_size))
+        memory = new_memory(os.fstat(file).st_size)
         at = 0
         while at < len(memory):
             at += os.readv(file, [memory[at:]])
@@ -209,7 +214,7 @@ class Stored(Model):
         self.store = Background(TARGET, TIMEOUT, sessions=sessions)
 
     def files(self) -> Iterator[memoryview]:
-        memories = [memoryview(mmap.mmap(-1, self.size(name))) for name in self.names]
+        memories = [new_memory(self.size(name)) for name in self.names]
         started = [
             self.store.start(self.get(name, memory))
             for name, memory in zip(self.names, memories, strict=True)
@@ -290,7 +295,11 @@ def divide(loaders: list[Loader]) -> list[Division]:
     with sampler() as samples:
         for loader in loaders:
             with worker_of(opened(loader)) as worker:
+                # it is mounted, or connected
+                worker.ask("forget")
                 samples.start()
                 worker.ask("work")
                 divisions.append(samples.division())
+                # a file that is mapped keeps its mount
+                worker.ask("forget")
     return divisions

@@ -250,9 +250,11 @@ class Worker:
         except EOFError:
             raise SystemExit("the process with the client failed") from None
 
-    def end(self) -> None:
+    def end(self) -> int:
+        """Have it end; returns its exit status."""
         self.pipe.close()
         self.process.join()
+        return self.process.exitcode or 0
 
 
 @contextlib.contextmanager
@@ -260,8 +262,11 @@ def worker_of(made: AbstractContextManager[Any]) -> Iterator[Worker]:
     worker = Worker(made)
     try:
         yield worker
-    finally:
+    except BaseException:
         worker.end()
+        raise
+    if status := worker.end():
+        raise SystemExit(f"the process with the client ended with status {status}")
 
 
 def serve(other: Any, pipe: Any, made: AbstractContextManager[Any]) -> None:
