@@ -1,50 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory as that of a GPU: RDMA reaches it by a descriptor, and the processor not by its address.
+"""A session by the functions of the library alone, which takes memory without an object of Python.
 
-The descriptor is a memfd, which the device of tests/device takes for a dma-buf.  Nothing is mapped
-at the address: a byte that the library reads or writes there ends the process with SIGSEGV.
+The device of tests/device takes the memfd of Unreachable for a dma-buf.
 """
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 from typing import Any
 
 from nfsrdma_tools.client import library
+from testbed.node.dmabufs import Unreachable
 
-__all__ = ["Memory", "RawSession", "plain"]
+__all__ = ["RawSession", "Unreachable", "plain"]
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_LIBC.mmap.restype = ctypes.c_void_p
-_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long]
-_LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_NO_ACCESS, _MOST = 0, 1024
-
-
-class Memory:
-    """A memfd, and a range of addresses of the same size without access."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.fd = os.memfd_create("dmabuf", os.MFD_CLOEXEC)
-        os.truncate(self.fd, size)
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self.address = int(_LIBC.mmap(None, size, _NO_ACCESS, flags, -1, 0))
-
-    def fill(self, data: bytes, at: int = 0) -> None:
-        """Store bytes, by the descriptor."""
-        assert os.pwrite(self.fd, data, at) == len(data)
-
-    def get(self, at: int = 0, length: int | None = None) -> bytes:
-        """The bytes, by the descriptor."""
-        return os.pread(self.fd, self.size - at if length is None else length, at)
-
-    def close(self) -> None:
-        """Give both back."""
-        os.close(self.fd)
-        assert not _LIBC.munmap(self.address, self.size)
+_MOST = 1024
 
 
 class RawSession:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from device import Change, Device, build
 from unit.device_fixtures import device, device_library
-from unit.lib.dmabufs import Memory, RawSession, plain
+from unit.lib.dmabufs import RawSession, Unreachable, plain
 from unit.lib.stores import GET, PUT, Operation, Store
 
 __all__ = ["device", "device_library"]
@@ -27,8 +27,8 @@ Opener = Callable[..., RawSession]
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
-    made = Memory(SPACE)
+def memory() -> Iterator[Unreachable]:
+    made = Unreachable(SPACE)
     yield made
     made.close()
 
@@ -48,7 +48,7 @@ def opener(device: Device) -> Iterator[Opener]:
         each.close()
 
 
-def registered(session: RawSession, memory: Memory) -> RawSession:
+def registered(session: RawSession, memory: Unreachable) -> RawSession:
     status, _ = session.register_dmabuf(memory.fd, 0, memory.size, memory.address)
     assert status == 0, session.message()
     return session
@@ -77,7 +77,7 @@ def sizes(limit: int) -> list[int]:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("shortened", (0, 1))
 def test_reads_to_a_dmabuf_touch_nothing_else(
-    device: Device, opener: Opener, memory: Memory, version: int, shortened: int
+    device: Device, opener: Opener, memory: Unreachable, version: int, shortened: int
 ) -> None:
     limit = most_inline(device, opener(version=version), "read")
     device.set(shortened=shortened)
@@ -99,7 +99,7 @@ def test_reads_to_a_dmabuf_touch_nothing_else(
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("shortened", (0, 1))
 def test_writes_from_a_dmabuf_read_nothing_else(
-    device: Device, opener: Opener, memory: Memory, version: int, shortened: int
+    device: Device, opener: Opener, memory: Unreachable, version: int, shortened: int
 ) -> None:
     limit = most_inline(device, opener(version=version), "write")
     device.set(shortened=shortened)
@@ -120,7 +120,7 @@ def test_writes_from_a_dmabuf_read_nothing_else(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_region_may_be_any_part_of_a_dmabuf(
-    device: Device, opener: Opener, memory: Memory, version: int
+    device: Device, opener: Opener, memory: Unreachable, version: int
 ) -> None:
     session = opener(version=version)
     at, length = 2 * PAGE + 12, 5 * PAGE
@@ -139,7 +139,7 @@ def test_a_region_may_be_any_part_of_a_dmabuf(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_batches_mix_dmabufs_with_other_memory(
-    device: Device, opener: Opener, memory: Memory, version: int
+    device: Device, opener: Opener, memory: Unreachable, version: int
 ) -> None:
     session = registered(opener(version=version), memory)
     data = os.urandom(50 * 3001)
@@ -170,7 +170,7 @@ def test_batches_mix_dmabufs_with_other_memory(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_cache_has_data_of_a_dmabuf(
-    device: Device, opener: Opener, memory: Memory, version: int
+    device: Device, opener: Opener, memory: Unreachable, version: int
 ) -> None:
     session = registered(opener(version=version, cache=MOST), memory)
     data = os.urandom(3 * PAGE + 100)
@@ -231,7 +231,7 @@ def test_direct_is_0_or_1(device: Device) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_new_connection_registers_a_descriptor_that_the_caller_has_closed(
-    device: Device, opener: Opener, memory: Memory, version: int
+    device: Device, opener: Opener, memory: Unreachable, version: int
 ) -> None:
     session = opener(version=version)
     copy = os.dup(memory.fd)
@@ -252,7 +252,7 @@ def test_a_new_connection_registers_a_descriptor_that_the_caller_has_closed(
     session.release(file)
 
 
-def test_a_child_has_no_descriptor_of_a_dmabuf(opener: Opener, memory: Memory) -> None:
+def test_a_child_has_no_descriptor_of_a_dmabuf(opener: Opener, memory: Unreachable) -> None:
     def descriptors() -> int:
         folder = Path("/proc/self/fd")
         # that of the list itself is gone
@@ -267,7 +267,7 @@ def test_a_child_has_no_descriptor_of_a_dmabuf(opener: Opener, memory: Memory) -
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
 
 
-def test_unregister_gives_the_descriptor_back(opener: Opener, memory: Memory) -> None:
+def test_unregister_gives_the_descriptor_back(opener: Opener, memory: Unreachable) -> None:
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count
     session = opener()
     opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
@@ -288,7 +288,7 @@ def test_unregister_gives_the_descriptor_back(opener: Opener, memory: Memory) ->
 # --- refusals ---
 
 
-def test_a_region_that_overlaps_is_refused(opener: Opener, memory: Memory) -> None:
+def test_a_region_that_overlaps_is_refused(opener: Opener, memory: Unreachable) -> None:
     session = opener()
     page = memory.address + 4 * PAGE
     assert session.register_dmabuf(memory.fd, 4 * PAGE, PAGE, page)[0] == 0
@@ -312,7 +312,7 @@ def test_a_region_that_overlaps_is_refused(opener: Opener, memory: Memory) -> No
     del kept
 
 
-def test_wrong_arguments_are_refused(opener: Opener, memory: Memory) -> None:
+def test_wrong_arguments_are_refused(opener: Opener, memory: Unreachable) -> None:
     session, most = opener(), 2**64 - 1
     read_end, write_end = os.pipe()
     for fd, offset, length, address in (
@@ -338,7 +338,7 @@ def test_wrong_arguments_are_refused(opener: Opener, memory: Memory) -> None:
 
 
 def test_memory_that_is_partly_a_dmabuf_is_refused(
-    device: Device, opener: Opener, memory: Memory
+    device: Device, opener: Opener, memory: Unreachable
 ) -> None:
     device.put("/export/data", bytes(10 * PAGE))
     session = opener()
@@ -366,7 +366,7 @@ def test_memory_that_is_partly_a_dmabuf_is_refused(
 
 @pytest.mark.parametrize("error", (errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY))
 def test_a_device_that_cannot_do_it(
-    device: Device, opener: Opener, memory: Memory, error: int
+    device: Device, opener: Opener, memory: Unreachable, error: int
 ) -> None:
     device.fail("reg_dmabuf_mr", error)
     session = opener()
@@ -378,7 +378,7 @@ def test_a_device_that_cannot_do_it(
 
 
 def test_a_registration_that_the_next_device_refuses(
-    device: Device, opener: Opener, memory: Memory
+    device: Device, opener: Opener, memory: Unreachable
 ) -> None:
     session = registered(opener(timeout=1500), memory)
     file = session.open("data", os.O_RDONLY)
@@ -396,11 +396,11 @@ import os, sys
 sys.path[:0] = {[str(TESTS), str(TESTS.parent)]!r}
 from device import FOLDER, Device
 os.environ["NFSRDMA_LIBRARY"] = sys.argv[1]
-from unit.lib.dmabufs import Memory, RawSession
+from unit.lib.dmabufs import RawSession, Unreachable
 device = Device(sys.argv[1])
 device.put("/export", kind=FOLDER)
 device.put("/export/data", b"x" * 10000)
-memory = Memory(1 << 20)
+memory = Unreachable(1 << 20)
 session = RawSession(cache=1 << 20, timeout=5000)
 status, _ = session.register_dmabuf(memory.fd, 0, memory.size, memory.address)
 print(status, session.message() if status else "", flush=True)
@@ -465,20 +465,20 @@ def test_a_libibverbs_without_the_function(device_library: Path) -> None:
 # --- stores of blocks ---
 
 
-def register_in_store(store: Store, memory: Memory) -> tuple[int, object]:
+def register_in_store(store: Store, memory: Unreachable) -> tuple[int, object]:
     box = store.ffi.new("struct nfsrdma_blocks_region **")
     address = store.ffi.cast("void *", memory.address)
     words = (store.handle, memory.fd, 0, memory.size, address, box)
     return int(store.functions.nfsrdma_blocks_register_dmabuf(*words)), box[0]
 
 
-def at(store: Store, memory: Memory, place: int, length: int) -> object:
+def at(store: Store, memory: Unreachable, place: int, length: int) -> object:
     """Memory of a dma-buf as a buffer of cffi, which names addresses and reads nothing."""
     return store.ffi.buffer(store.ffi.cast("char *", memory.address + place), length)
 
 
 @pytest.mark.parametrize("shortened", (0, 1))
-def test_blocks_of_a_dmabuf(device: Device, memory: Memory, shortened: int) -> None:
+def test_blocks_of_a_dmabuf(device: Device, memory: Unreachable, shortened: int) -> None:
     store = Store(sessions=3)
     device.set(shortened=shortened, late=1000)
     status, region = register_in_store(store, memory)
@@ -514,7 +514,7 @@ def test_blocks_of_a_dmabuf(device: Device, memory: Memory, shortened: int) -> N
     store.close()
 
 
-def test_a_store_with_checksums_refuses_a_dmabuf(device: Device, memory: Memory) -> None:
+def test_a_store_with_checksums_refuses_a_dmabuf(device: Device, memory: Unreachable) -> None:
     del device
     store = Store(checksum=1)
     assert register_in_store(store, memory)[0] == -errno.EOPNOTSUPP
@@ -530,7 +530,7 @@ def test_a_store_with_checksums_refuses_a_dmabuf(device: Device, memory: Memory)
     store.close()
 
 
-def test_all_sessions_of_a_store_need_the_region(device: Device, memory: Memory) -> None:
+def test_all_sessions_of_a_store_need_the_region(device: Device, memory: Unreachable) -> None:
     device.put("/export/block", b"x" * 100)
     store = Store(sessions=2)
     box = store.ffi.new("struct nfsrdma_region **")
@@ -543,7 +543,9 @@ def test_all_sessions_of_a_store_need_the_region(device: Device, memory: Memory)
     store.close()
 
 
-def test_a_session_of_a_store_that_refuses_leaves_no_region(device: Device, memory: Memory) -> None:
+def test_a_session_of_a_store_that_refuses_leaves_no_region(
+    device: Device, memory: Unreachable
+) -> None:
     store = Store(sessions=3)
     before = device.mrs
     device.fail("reg_dmabuf_mr", errno.ENOMEM, after=2)
