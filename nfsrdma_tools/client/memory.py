@@ -112,7 +112,7 @@ def size_of(buffer: Any) -> int:
 
 
 def behind(buffer: Any, count: int) -> Any:
-    """The memory of an object without its first bytes; None if that cannot be said."""
+    """The memory of an object without its first bytes; None if memoryview cannot divide it."""
     try:
         return memoryview(buffer).cast("B")[count:]
     except TypeError:
