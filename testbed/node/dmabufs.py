@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Unreachable", "udmabuf"]
+__all__ = ["Unreachable", "memory_of", "udmabuf"]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
@@ -62,3 +62,14 @@ def udmabuf(memory: Unreachable) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+@contextmanager
+def memory_of(size: int) -> Iterator[tuple[Unreachable, int]]:
+    """Memory, and the dma-buf of it."""
+    memory = Unreachable(size)
+    try:
+        with udmabuf(memory) as fd:
+            yield memory, fd
+    finally:
+        memory.close()

@@ -23,7 +23,7 @@ from nfsrdma_tools.client.session import Region
 from nfsrdma_tools.lab.lab import Lab
 from testbed.client_files import DATA, HERE, TARGET
 from testbed.labs import cards_lab
-from testbed.node.dmabufs import Unreachable, udmabuf
+from testbed.node.dmabufs import Unreachable, memory_of, udmabuf
 from testbed.node.programs import call, until
 from testbed.remote import on
 
@@ -55,17 +55,6 @@ def bufs() -> list[str]:
     """The dma-bufs of the node, and what uses them."""
     lines = Path("/sys/kernel/debug/dma_buf/bufinfo").read_text().splitlines()
     return [line for line in lines if "udmabuf" in line or "Attached Devices" in line]
-
-
-@contextmanager
-def memory_of(size: int) -> Iterator[tuple[Unreachable, int]]:
-    """Memory, and the dma-buf of it."""
-    memory = Unreachable(size)
-    try:
-        with udmabuf(memory) as fd:
-            yield memory, fd
-    finally:
-        memory.close()
 
 
 @contextmanager
