@@ -44,6 +44,8 @@
 struct nfsrdma_blocks_region {
 	struct nfsrdma_blocks_region *next;
 	struct nfsrdma_blocks *blocks;
+	const void *addr;
+	size_t length;
 	struct nfsrdma_region *each[BLOCK_MEMBERS_MOST];
 };
 
@@ -681,17 +683,22 @@ EXPORTED int nfsrdma_blocks_close(struct nfsrdma_blocks *store)
 	return 0;
 }
 
-EXPORTED int nfsrdma_blocks_register(struct nfsrdma_blocks *store, void *addr, size_t length,
-				     struct nfsrdma_blocks_region **region)
+/* Register memory in all sessions; @fd: the dma-buf, or -1 */
+static int register_in_all(struct nfsrdma_blocks *store, int fd, uint64_t offset, size_t length, void *addr,
+			   struct nfsrdma_blocks_region **region)
 {
 	struct nfsrdma_blocks_region *new = calloc(1, sizeof(*new));
+	struct nfsrdma_session *session;
 	size_t i;
 	int rc = 0;
 
 	if (!new)
 		return fail_no_memory();
-	for (i = 0; i < store->nmembers && !rc; i++)
-		rc = nfsrdma_register(store->members[i].session, addr, length, &new->each[i]);
+	for (i = 0; i < store->nmembers && !rc; i++) {
+		session = store->members[i].session;
+		rc = fd < 0 ? nfsrdma_register(session, addr, length, &new->each[i]) :
+			      nfsrdma_register_dmabuf(session, fd, offset, length, addr, &new->each[i]);
+	}
 	if (rc) {
 		for (i = 0; i < store->nmembers && new->each[i]; i++)
 			nfsrdma_unregister(new->each[i]);
@@ -699,17 +706,50 @@ EXPORTED int nfsrdma_blocks_register(struct nfsrdma_blocks *store, void *addr, s
 		return rc;
 	}
 	new->blocks = store;
+	new->addr = addr;
+	new->length = length;
 	new->next = store->regions;
 	store->regions = new;
 	*region = new;
 	return 0;
 }
 
+EXPORTED int nfsrdma_blocks_register(struct nfsrdma_blocks *store, void *addr, size_t length,
+				     struct nfsrdma_blocks_region **region)
+{
+	return register_in_all(store, -1, 0, length, addr, region);
+}
+
+EXPORTED int nfsrdma_blocks_register_dmabuf(struct nfsrdma_blocks *store, int fd, uint64_t offset, size_t length,
+					    void *addr, struct nfsrdma_blocks_region **region)
+{
+	if (fd < 0)
+		return fail(-EINVAL, "descriptor %d is no dma-buf", fd);
+	if (store->options.checksum)
+		return fail(-EOPNOTSUPP, "the store has checksums, which the processor cannot compute of a dma-buf");
+	return register_in_all(store, fd, offset, length, addr, region);
+}
+
+/* Operations that may still move data from or to a region */
+static uint32_t count_users(const struct nfsrdma_blocks *store, const struct nfsrdma_blocks_region *region)
+{
+	uintptr_t start = (uintptr_t)region->addr, buf;
+	const struct block_op *op;
+	uint32_t users = 0;
+
+	for (op = store->ops; op < store->ops + store->nops; op++) {
+		buf = (uintptr_t)op->buf;
+		if (op->active && !op->reported && (op->kind == NFSRDMA_BLOCK_GET || op->kind == NFSRDMA_BLOCK_PUT))
+			users += buf < start ? start - buf < op->length : buf - start < region->length;
+	}
+	return users;
+}
+
 EXPORTED int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region)
 {
 	struct nfsrdma_blocks_region **at;
 	struct nfsrdma_blocks *store;
-	uint32_t users = 0;
+	uint32_t users;
 	size_t i;
 	int rc;
 
@@ -719,8 +759,7 @@ EXPORTED int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region)
 	rc = check_store(store);
 	if (rc)
 		return rc;
-	for (i = 0; i < store->nmembers; i++)
-		users += region->each[i]->users;
+	users = count_users(store, region);
 	if (users)
 		return fail(-EBUSY, "%u unfinished operations use the region", users);
 	for (i = 0; i < store->nmembers; i++)
@@ -739,6 +778,27 @@ static int check_operation(const struct nfsrdma_block *block)
 	if (block->reserved[0] || block->reserved[1] || block->reserved[2])
 		return fail(-EINVAL, "a reserved member of an operation is not 0");
 	return 0;
+}
+
+/* Only RDMA reaches a dma-buf: each session needs all of the memory, and no checksum is made of it */
+static int check_memory(const struct nfsrdma_blocks *store, const struct nfsrdma_block *block)
+{
+	size_t i, n = 0;
+	bool direct;
+	int rc = 0;
+
+	if (block->operation != NFSRDMA_BLOCK_GET && block->operation != NFSRDMA_BLOCK_PUT)
+		return 0;
+	for (i = 0; i < store->nmembers && !rc; i++) {
+		rc = memory_check(store->members[i].session, block->buf, block->length, &direct);
+		n += memory_has_dmabuf(store->members[i].session, block->buf, block->length);
+	}
+	if (!rc && n && store->options.checksum)
+		rc = fail(-EOPNOTSUPP, "the store has checksums, which the processor cannot compute of a dma-buf");
+	if (!rc && n && n < store->nmembers)
+		rc = fail(-EOPNOTSUPP, "the dma-buf is registered in %zu of %zu sessions of the store", n,
+			  store->nmembers);
+	return rc;
 }
 
 /* Add an operation to the queue */
@@ -770,6 +830,8 @@ static int add_op(struct nfsrdma_blocks *store, const struct nfsrdma_block *bloc
 	rc = block_step_set_path(op, block->name);
 	if (!rc && op->kind == NFSRDMA_BLOCK_PUT && op->length > BLOCK_SIZE_MOST - BLOCK_TRAILER_BYTES)
 		rc = -EFBIG;
+	if (!rc)
+		rc = check_memory(store, block);
 	if (rc) {
 		report(store, op, rc);
 		release_op(store, op);

@@ -3,7 +3,8 @@
  * Reads and writes: one at a time, and batches.
  *
  * Data that fits the messages of the connection is part of them and is copied.  RDMA moves other data from or
- * to the memory of the caller if it is registered, else from or to the arena, where it is copied too.
+ * to the memory of the caller if it is registered, else from or to the arena, where it is copied too.  With the option
+ * direct, and for memory of a dma-buf, RDMA moves all data of registered memory: no message and no cache has any.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -88,7 +89,7 @@ static bool expect_inline(struct nfsrdma_session *session, struct request *req)
 {
 	uint32_t reply = NFR_WIRE_MIN + session->dialect->read_head + padded(req->io.count);
 
-	if (reply > session->recv_size)
+	if (req->io.direct || reply > session->recv_size)
 		return false;
 	req->reply_most = reply;
 	session->stats.inlined++;
@@ -112,7 +113,7 @@ static void read_directly(struct nfsrdma_session *session, struct request *req)
 	struct io_operation *io = &req->io;
 
 	if (io->bounce)
-		memcpy(io->buf, io->bounce, req->target.length);
+		memory_copy(session, io->buf, io->bounce, req->target.length);
 	io->moved = req->target.length;
 	io->eof = req->target_ends;
 	cache_fill(session, io);
@@ -150,8 +151,8 @@ static int encode_write(struct nfsrdma_session *session, struct request *req, ui
 
 	session->dialect->encode_write(session, req, offset, stable_of(io->file));
 	at = req->message + HEADER_ROOM + req->length;
-	if (NFR_WIRE_MIN + req->length + padded(io->count) <= session->send_size) {
-		memcpy(at, io->buf, io->count);
+	if (!io->direct && NFR_WIRE_MIN + req->length + padded(io->count) <= session->send_size) {
+		memory_copy(session, at, io->buf, io->count);
 		memset(at + io->count, 0, padded(io->count) - io->count);
 		req->length += padded(io->count);
 		session->stats.inlined++;
@@ -162,7 +163,7 @@ static int encode_write(struct nfsrdma_session *session, struct request *req, ui
 	if (!rc)
 		count_way(session, io);
 	if (!rc && io->bounce)
-		memcpy(io->bounce, io->buf, io->count);
+		memory_copy(session, io->bounce, io->buf, io->count);
 	return rc;
 }
 
@@ -178,13 +179,11 @@ static int store_read(struct nfsrdma_session *session, struct request *req, stru
 		if (req->placed < count || req->placed - count >= sizeof(uint32_t))
 			return -EBADMSG;
 		if (io->bounce)
-			memcpy(io->buf, io->bounce, count);
+			memory_copy(session, io->buf, io->bounce, count);
 	} else {
 		if (results->left < count)
 			return -EBADMSG;
-		/* a read of no bytes may have no buffer */
-		if (count)
-			memcpy(io->buf, results->at, count);
+		memory_copy(session, io->buf, results->at, count);
 	}
 	io->moved = count;
 	io->eof = eof;
@@ -241,12 +240,15 @@ static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, 
 {
 	struct nfsrdma_session *session = file->session;
 	struct request *req;
+	bool direct;
 	int rc;
 
 	if (count > (kind == IO_READ ? session->read_max : session->write_max))
 		return fail(-EMSGSIZE, "%zu bytes: the server takes %u", count,
 			    kind == IO_READ ? session->read_max : session->write_max);
 	rc = check_mode(file, kind);
+	if (!rc)
+		rc = memory_check(session, buf, count, &direct);
 	if (rc)
 		return rc;
 	req = wait_take(session);
@@ -259,6 +261,7 @@ static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, 
 	req->io.count = count;
 	req->io.offset = offset;
 	req->io.version = cache_version(file);
+	req->io.direct = direct;
 	file->users++;
 	if (kind == IO_WRITE) {
 		req->io.barrier = file->inode->barriers;
@@ -279,10 +282,12 @@ static bool complete_from_cache(struct nfsrdma_file *file, uint8_t *buf, size_t 
 {
 	struct nfsrdma_session *session = file->session;
 	ssize_t moved;
-	bool eof;
+	bool eof, direct;
 
 	/* no event would tell those who wait for the descriptor */
 	if (session->fd_used || (file->flags & O_ACCMODE) == O_WRONLY || count > session->read_max)
+		return false;
+	if (memory_check(session, buf, count, &direct) || direct)
 		return false;
 	moved = cache_read(file, buf, count, offset, &eof);
 	if (moved < 0)
@@ -511,8 +516,11 @@ static ssize_t transfer_all(struct nfsrdma_file *file, enum io_kind kind, uint8_
 {
 	size_t most = kind == IO_READ ? file->session->read_max : file->session->write_max, done = 0;
 	int rc = process_check(file->session);
+	bool direct;
 
 	*eof = false;
+	if (!rc)
+		rc = memory_check(file->session, buf, count, &direct);
 	if (rc)
 		return rc;
 	/* no RPC would find it out */
@@ -555,7 +563,7 @@ static ssize_t read_block(struct nfsrdma_file *file, uint8_t *buf, size_t count,
 		*eof = false;
 	else
 		count = got - at;
-	memcpy(buf, block + at, count);
+	memory_copy(file->session, buf, block + at, count);
 	return count;
 }
 
@@ -564,9 +572,14 @@ static ssize_t read_cached(struct nfsrdma_file *file, uint8_t *buf, size_t count
 	uint32_t at = offset % CACHE_BLOCK;
 	ssize_t got;
 	int rc = process_check(file->session);
+	bool direct = false;
 
+	if (!rc)
+		rc = memory_check(file->session, buf, count, &direct);
 	if (rc)
 		return rc;
+	if (direct)
+		return transfer_all(file, IO_READ, buf, count, offset, eof);
 	got = cache_read(file, buf, count, offset, eof);
 	if (got >= 0)
 		return got;

@@ -179,6 +179,7 @@ struct io_operation {
 	uint32_t count;
 	uint64_t user_data;
 	struct nfsrdma_region *region;	/* that has @buf, or NULL */
+	bool direct;			/* the processor does not touch @buf, see memory_check() */
 	uint8_t *bounce;		/* copy of the data in the arena, or NULL */
 	uint32_t moved;			/* bytes */
 	uint32_t version;		/* of the file in the cache, when the read began */
@@ -501,11 +502,24 @@ struct inodes {
 	uint32_t size, count;
 };
 
+/**
+ * struct nfsrdma_region - registered memory of the caller
+ * @next: next one of the session
+ * @session: session
+ * @addr: address by which the caller names the memory; the processor may not reach that of a dma-buf
+ * @length: bytes
+ * @fd: the dma-buf; -1: ordinary memory
+ * @offset: of the memory in the dma-buf
+ * @mr: registration; NULL without a connection
+ * @users: unfinished operations
+ */
 struct nfsrdma_region {
 	struct nfsrdma_region *next;
 	struct nfsrdma_session *session;
 	uint8_t *addr;
 	size_t length;
+	int fd;
+	uint64_t offset;
 	struct ibv_mr *mr;
 	uint32_t users;
 };
@@ -584,6 +598,7 @@ struct nfsrdma_session {
 	struct ibv_mr *arena_mr;
 	uint64_t arena_used;		/* a bit for each block */
 	struct nfsrdma_region *regions;
+	uint32_t ndmabufs;		/* of them */
 
 	/* request.c, send.c, reply.c, wait.c */
 	uint32_t nslots, signal_every, nreceives;
@@ -683,8 +698,18 @@ void memory_free(struct nfsrdma_session *session);
 uint8_t *memory_take(struct nfsrdma_session *session, size_t bytes);
 void memory_give(struct nfsrdma_session *session, const uint8_t *addr, size_t bytes);
 struct nfsrdma_region *memory_find(struct nfsrdma_session *session, const void *addr, size_t bytes);
+int memory_check(struct nfsrdma_session *session, const void *addr, size_t bytes, bool *direct);
+bool memory_has_dmabuf(const struct nfsrdma_session *session, const void *addr, size_t bytes);
 uint8_t *memory_receive(struct nfsrdma_session *session, uint32_t number);
 uint8_t *memory_notice(struct nfsrdma_session *session, uint32_t number);
+
+/* Copy data from or to memory of the caller; a read or write of no bytes may have none */
+static inline void memory_copy(struct nfsrdma_session *session, void *to, const void *from, size_t bytes)
+{
+	if (bytes)
+		memcpy(to, from, bytes);
+	session->stats.copied_bytes += bytes;
+}
 
 /* --- connection.c --- */
 

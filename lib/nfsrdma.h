@@ -70,6 +70,8 @@ struct nfsrdma_blocks_region;
  *	call with -EINTR, or with what it moved so far.  It does not use the session: calls return -EDEADLK
  *	(default: none, and signals end no call)
  * @interrupted_data: argument of @interrupted
+ * @direct: 1 to have RDMA move all data of registered memory, however little it is, and no cache or message have any
+ *	(default: 0, and data that fits a message is part of it)
  */
 struct nfsrdma_options {
 	size_t size;
@@ -84,6 +86,7 @@ struct nfsrdma_options {
 	uint64_t cache;
 	int (*interrupted)(void *data);
 	void *interrupted_data;
+	uint64_t direct;
 };
 
 /* A flag of nfsrdma_open() */
@@ -144,6 +147,7 @@ struct nfsrdma_terms {
  * @grants: references that the server granted
  * @revocations: references that the server ended, by a notice
  * @cached: reads whose data the cache had
+ * @copied_bytes: bytes of data that the processor copied, from or to a message, the arena or the cache
  */
 struct nfsrdma_stats {
 	size_t size;
@@ -167,6 +171,7 @@ struct nfsrdma_stats {
 	uint64_t grants;
 	uint64_t revocations;
 	uint64_t cached;
+	uint64_t copied_bytes;
 };
 
 /**
@@ -568,6 +573,27 @@ int nfsrdma_register(struct nfsrdma_session *session, void *addr, size_t length,
 		     struct nfsrdma_region **region);
 
 /**
+ * nfsrdma_register_dmabuf - register memory of a dma-buf for RDMA
+ * @session: a session
+ * @fd: the dma-buf, such as memory of a GPU; the library duplicates it, and the caller may close it after the call
+ * @offset: position of the memory in the dma-buf
+ * @length: bytes
+ * @addr: address by which reads and writes name the memory, such as the device pointer of a GPU
+ * @region: the registered region
+ *
+ * The library uses @addr as a name and as the address of the registration (iova): the processor reads and writes no byte
+ * there, and nothing need be mapped.  RDMA moves the data of each read and write, however little it is, and no cache
+ * has any.  Memory of a read or write that is only partly in the region is refused with -EOPNOTSUPP.
+ *
+ * Most devices want @offset and @addr to be at the same place in a page.  The region overlaps no other one.
+ *
+ * Return: 0; -EOPNOTSUPP if the RDMA device, its driver or libibverbs (rdma-core before 34) cannot do that; -EINVAL if
+ * @fd is no dma-buf, or has fewer bytes; -EEXIST if it overlaps another region; or another negative errno value.
+ */
+int nfsrdma_register_dmabuf(struct nfsrdma_session *session, int fd, uint64_t offset, size_t length, void *addr,
+			    struct nfsrdma_region **region);
+
+/**
  * nfsrdma_unregister - end a registration
  * @region: a registered region, or NULL
  *
@@ -796,6 +822,20 @@ int nfsrdma_blocks_close(struct nfsrdma_blocks *blocks);
  */
 int nfsrdma_blocks_register(struct nfsrdma_blocks *blocks, void *addr, size_t length,
 			    struct nfsrdma_blocks_region **region);
+
+/**
+ * nfsrdma_blocks_register_dmabuf - register memory of a dma-buf for RDMA, in all sessions of a store
+ * @blocks: a store without the option checksum, whose sums the processor computes
+ * @fd: see nfsrdma_register_dmabuf()
+ * @offset: the same
+ * @length: the same
+ * @addr: the same
+ * @region: the registered region
+ *
+ * Return: as nfsrdma_register_dmabuf(); -EOPNOTSUPP also for a store with the option checksum.
+ */
+int nfsrdma_blocks_register_dmabuf(struct nfsrdma_blocks *blocks, int fd, uint64_t offset, size_t length, void *addr,
+				   struct nfsrdma_blocks_region **region);
 
 /**
  * nfsrdma_blocks_unregister - end a registration

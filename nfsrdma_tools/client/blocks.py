@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from nfsrdma_tools.client.library import Library, load
+from nfsrdma_tools.client.memory import Dmabuf, Memory, exported
 from nfsrdma_tools.client.session import Session, connect
 from nfsrdma_tools.client.transfer import Owned, Uncopied, View, noted
 
@@ -89,8 +90,12 @@ def blocks(
 class _Batch:
     """Operations of one kind: an array of the library, and their results."""
 
-    def __init__(self, table: Any, kept: Any, names: Sequence[str], serial: int) -> None:
+    def __init__(
+        self, table: Any, kept: Any, names: Sequence[str], serial: int, views: Sequence[View]
+    ) -> None:
         self.table, self.names, self.serial = table, names, serial
+        self.views = views
+        """Memory that is not behind the buffer protocol."""
         self.kept = kept
         """Memory that the library uses."""
         self.results: list[Any] = [_PENDING] * len(names)
@@ -124,6 +129,13 @@ class BlockRegion:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def memory(self, offset: int = 0, length: int | None = None) -> Memory:
+        """A part of the memory, by default all, for puts and gets in place of a buffer."""
+        size = self._view.size - offset if length is None else length
+        if not 0 <= offset <= self._view.size or not 0 <= size <= self._view.size - offset:
+            raise ValueError(f"the region has {self._view.size} bytes")
+        return Memory(self._view.address + offset, size, self._view.on_device, owner=self)
 
     def close(self) -> None:
         """End the registration; OSError (EBUSY) while operations use the memory."""
@@ -224,12 +236,31 @@ class Blocks(Uncopied):
     # --- calls ---
 
     def register(self, buffer: Any) -> BlockRegion:
-        """Register the memory of a writable buffer in all sessions."""
-        with self._lock:
-            region = BlockRegion(self, View(self._library, buffer, writable=True))
+        """Register the memory of a writable buffer, or of a tensor of a GPU, in all sessions.
+
+        See Session.register(); a store with checksums refuses memory of a GPU.
+        """
+        return self._register(buffer, None)
+
+    def register_dmabuf(self, fd: int, offset: int, length: int, address: int) -> BlockRegion:
+        """Register memory of a dma-buf in all sessions; see Session.register_dmabuf()."""
+        if min(offset, length, address) < 0:
+            raise ValueError("an offset, a length or an address is negative")
+        return self._register(Memory(address, length, on_device=True), Dmabuf(fd, offset))
+
+    def _register(self, buffer: Any, dmabuf: Dmabuf | None) -> BlockRegion:
+        with self._lock, contextlib.ExitStack() as stack:
+            view = View(self._library, buffer, writable=True)
+            memory: tuple[Any, ...] = (view.memory, view.size)
+            name = "nfsrdma_blocks_register"
+            if view.on_device:
+                dmabuf = dmabuf or stack.enter_context(exported(view.address, view.size))
+                memory = (*dmabuf, view.size, view.memory)
+                name = "nfsrdma_blocks_register_dmabuf"
+            region = BlockRegion(self, view)
             self._regions.add(region)
-            words = (region._view.memory, region._view.size, region.owned.box)
-            status = self._functions.nfsrdma_blocks_register(self._store.handle, *words)
+            words = (self._store.handle, *memory, region.owned.box)
+            status = getattr(self._functions, name)(*words)
             if status:
                 self._regions.discard(region)
                 raise self._library.error(status)
@@ -237,6 +268,10 @@ class Blocks(Uncopied):
 
     def _unregister(self, region: BlockRegion) -> None:
         with self._lock:
+            # what the library does not have yet would find no memory
+            for batch in list(self._batches.values()) if region._view.on_device else ():
+                if not batch.done and any(view.overlaps(region._view) for view in batch.views):
+                    raise OSError(errno.EBUSY, "unfinished operations use the region")
             status = region.end() if region.owned.exists else 0
             if status < 0:
                 raise self._library.error(status)
@@ -360,7 +395,13 @@ class Blocks(Uncopied):
         )
         writable = kind == self._functions.NFSRDMA_BLOCK_GET
         view = ffi.from_buffer
-        memories = [view("char[]", buffer, writable) for buffer in buffers]
+        views: list[View] = []
+        try:
+            memories = [view("char[]", buffer, writable) for buffer in buffers]
+            sizes = list(map(len, memories))
+        except TypeError:
+            views = self._views(buffers, writable)
+            memories, sizes = [each.memory for each in views], [each.size for each in views]
         # faster than a cast of each
         pointers = ffi.new("char *[]", memories)
         count, serial = len(names), next(self._serials)
@@ -369,12 +410,20 @@ class Blocks(Uncopied):
         words[1::_BLOCK_WORDS] = (
             memoryview(ffi.buffer(pointers)).cast("Q").tolist() if count else []
         )
-        words[2::_BLOCK_WORDS] = map(len, memories)
+        words[2::_BLOCK_WORDS] = sizes
         base = serial << _INDEX_BITS
         words[3::_BLOCK_WORDS] = range(base, base + count)
         words[4::_BLOCK_WORDS] = [kind] * count
         table = ffi.from_buffer("struct nfsrdma_block[]", array("Q", words))
-        return _Batch(table, (text, memories), names, serial)
+        return _Batch(table, (text, () if views else memories), names, serial, views)
+
+    def _views(self, buffers: Iterable[Any], writable: bool) -> list[View]:
+        """The memory of buffers some of which have no buffer protocol."""
+        views = [View(self._library, buffer, writable) for buffer in buffers]
+        regions = [region._view for region in tuple(self._regions) if region.owned.exists]
+        for view in views:
+            view.check(any(view.within(region) for region in regions))
+        return views
 
     def _submit(self, batch: _Batch, until: float) -> None:
         """Give the library what it has room for; with the lock held."""
@@ -443,6 +492,8 @@ class Blocks(Uncopied):
         text, memories = batch.kept
         for memory in memories:
             self._ffi.release(memory)
+        for view in batch.views:
+            view.release()
         self._ffi.release(text)
         batch.results[:] = [
             -errno.ECANCELED if result is _PENDING else result for result in batch.results
