@@ -40,6 +40,8 @@ _BLOCK_WORDS = 6
 _COMPLETION_WORDS = 4
 _INDEX_BITS = 32
 _INDEX_MASK = (1 << _INDEX_BITS) - 1
+# a token is read as a signed number
+_SERIAL_MASK = (1 << (63 - _INDEX_BITS)) - 1
 _PENDING = object()
 # Python handles signals between two waits, and lets another thread have the lock
 _SLICE_MS = 200
@@ -363,7 +365,7 @@ class Blocks(Uncopied):
         memories = [view("char[]", buffer, writable) for buffer in buffers]
         # faster than a cast of each
         pointers = ffi.new("char *[]", memories)
-        count, serial = len(names), next(self._serials)
+        count, serial = len(names), next(self._serials) & _SERIAL_MASK
         words = [0] * (_BLOCK_WORDS * count)
         words[0::_BLOCK_WORDS] = places[:count]
         words[1::_BLOCK_WORDS] = (
@@ -385,6 +387,11 @@ class Blocks(Uncopied):
             return
         seconds = until - time.monotonic()
         deadline = 0 if until == math.inf else max(1, math.ceil(seconds * 1000))
+        if deadline == 1 and batch.taken:
+            # the time is over: another part would only have the connections end once more
+            batch.results[batch.taken :] = [-errno.ETIMEDOUT] * left
+            batch.taken = len(batch.names)
+            return
         # the library stores the number by itself, so that no interrupt loses it
         box = self._ffi.new("uint64_t *")
         batch.numbers.append(box)

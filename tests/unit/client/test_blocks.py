@@ -8,6 +8,7 @@ import contextlib
 import copy
 import errno
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -126,6 +127,39 @@ def test_a_deadline_is_a_miss(device: Device, store: Blocks) -> None:
     device.hold()
     out = rows()
     check(store.get(out), out)
+
+
+class Parts:
+    """The functions of the library; counts calls that start a batch."""
+
+    def __init__(self, functions: Any) -> None:
+        self._functions, self.count = functions, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._functions, name)
+
+    def nfsrdma_blocks_submit(self, *words: Any) -> int:
+        self.count += 1
+        return int(self._functions.nfsrdma_blocks_submit(*words))
+
+
+def test_no_part_of_a_batch_starts_after_its_deadline(
+    device: Device, store: Blocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(DATA.items())
+    device.hold(READ)
+    parts = Parts(store._functions)
+    monkeypatch.setattr(store, "_functions", parts)
+    assert store.get([*rows(), *rows()], timeout=0.1) == [None] * (2 * len(DATA))
+    assert parts.count == 1
+    device.hold()
+
+
+def test_more_batches_than_a_token_can_count(store: Blocks) -> None:
+    store._serials = itertools.count((1 << 31) - 2)
+    for _ in range(3):
+        assert store.put([("block", b"x" * 100)]) == [True]
+        assert store.get([("block", bytearray(100))]) == [100]
 
 
 # --- asyncio ---
