@@ -12,7 +12,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -195,6 +195,17 @@ class Machine:
         if not self.ssh.answers():
             self.ssh.close()
             self._connect()
+
+    @contextlib.contextmanager
+    def reset(self) -> Iterator[None]:
+        """Reset the hardware; the kernel boots during the block, and ssh answers at its end."""
+        self.ssh.close()
+        # the firmware may reset it once more, and -no-reboot would end QEMU
+        self.monitor.command("set-action", reboot="reset")
+        self.monitor.command("system_reset")
+        yield
+        self.wait()
+        self.monitor.command("set-action", reboot="shutdown")
 
     def _connect(self) -> None:
         self.ssh.open(self.monitor.ssh_port(), _BOOT_SECONDS, self.check)
