@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""1,000 batches of two stores of blocks, while their server is killed, stopped and cut off.
+"""1,000 batches of two stores of blocks, while their server is killed, stopped or cut off.
 
 testbed/block_storm.py has the batches and what must hold for each.  Here: after each fault, both
 stores work again as they are, and drafts stay only of puts that had no result when the server did
@@ -21,8 +21,10 @@ from nfsrdma_tools.lab.lab import Lab
 from testbed.block_storm import Report, storm
 from testbed.exports import DISK, boot_again, cut_power, disk_export
 from testbed.faults import AGAIN, LINK_DOWN, RESTARTED, SILENT, SOUND
-from testbed.labs import Record
-from testbed.remote import Running
+from testbed.labs import Record, cards_lab
+from testbed.node import modelled
+from testbed.node.programs import until
+from testbed.remote import Running, on
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 
@@ -93,6 +95,43 @@ FAULTS: dict[str, Disturbance] = {
 }
 
 
+@on("client")
+def fail_card(name: str) -> None:
+    modelled.fail(name)
+
+
+@on("client")
+def set_link(down: int) -> None:
+    modelled.order("card0", "link_down", down)
+    until("the link", lambda: modelled.is_active("card0") != bool(down))
+
+
+@contextlib.contextmanager
+def card_down(lab: Lab) -> Iterator[None]:
+    """The client's card has no link."""
+    set_link(lab, 1)
+    yield
+    set_link(lab, 0)
+
+
+def card_fails(name: str) -> Disturbance:
+    """The client's card fails in one of the ways of modelled.FAILURES."""
+
+    @contextlib.contextmanager
+    def disturb(lab: Lab) -> Iterator[None]:
+        fail_card(lab, name)
+        yield
+
+    return disturb
+
+
+OF_CARDS: dict[str, Disturbance] = {
+    **{name: FAULTS[name] for name in ("server restarted", "server without power")},
+    "client's card has no link": card_down,
+    **{f"client's card: {name}": card_fails(name) for name in modelled.FAILURES},
+}
+
+
 class Drafts:
     """Files of puts on the server that were not renamed."""
 
@@ -145,11 +184,19 @@ def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
         yield made
 
 
-def test_batches_end_in_time_and_whole_under_faults(lab: Lab, record_property: Record) -> None:
+@pytest.fixture
+def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """Modelled cards, in one machine."""
+    with cards_lab(pytestconfig, "blocks") as made:
+        yield made
+
+
+def storm_under(lab: Lab, faults: dict[str, Disturbance], record_property: Record) -> None:
+    """All batches, with each fault in the middle of them."""
     reports, left = dict[str, Report](), dict[str, int]()
     with disk_export(lab, "server"), storm.started(lab, f"server:{DISK}", 5) as running:
         drafts = Drafts(lab)
-        for name, fault in {"none before": sound, **FAULTS, "none after": sound}.items():
+        for name, fault in {"none before": sound, **faults, "none after": sound}.items():
             reports[name] = disturb(running, lab, fault)
             left[name] = len(drafts.new())
             print(name, reports[name], "drafts", left[name], flush=True)
@@ -163,6 +210,14 @@ def test_batches_end_in_time_and_whole_under_faults(lab: Lab, record_property: R
     total = together([total, *last])
     record_property("report", total)
     record_property("drafts", left)
-    print(total, left)
+    print(total, left, flush=True)
     # the server did not answer
     assert total.misses and total.latest > 0, total
+
+
+def test_batches_end_in_time_and_whole_under_faults(lab: Lab, record_property: Record) -> None:
+    storm_under(lab, FAULTS, record_property)
+
+
+def test_the_same_over_cards(cards: Lab, record_property: Record) -> None:
+    storm_under(cards, OF_CARDS, record_property)
