@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["DISK", "SMALL", "boot_again", "cut_power", "disk_export", "small_export"]
+__all__ = ["DISK", "SMALL", "cut_power", "disk_export", "serve_disk", "small_export"]
 
 SMALL = "/export/small"
 MAKE = f"""
@@ -86,7 +86,7 @@ def cut_power(lab: Lab, node: str) -> None:
     lab.run(node, "sh", "-ec", CUT)
 
 
-def boot_again(lab: Lab, node: str) -> None:
+def serve_disk(lab: Lab, node: str) -> None:
     """Have a machine whose kernel has booted anew export the file system at DISK again."""
     lab.run(node, "sh", "-ec", SERVE_DISK)
 

@@ -19,7 +19,7 @@ import pytest
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from testbed.block_storm import Report, storm
-from testbed.exports import DISK, boot_again, cut_power, disk_export
+from testbed.exports import DISK, cut_power, disk_export, serve_disk
 from testbed.faults import AGAIN, LINK_DOWN, RESTARTED, SILENT, SOUND
 from testbed.labs import Record, cards_lab
 from testbed.node import modelled
@@ -48,9 +48,9 @@ def sound(lab: Lab) -> contextlib.AbstractContextManager[None]:
 def killed(lab: Lab) -> Iterator[None]:
     """The server has no power; what it has acknowledged is there when it comes back."""
     lab.run("server", "sync")
-    with lab.machines["server"].reset():
-        yield
-    boot_again(lab, "server")
+    lab.reset("server")
+    serve_disk(lab, "server")
+    yield
 
 
 @contextlib.contextmanager
