@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 
 BATCHES = 1000
 # between two faults, and under one: more than one deadline of each store
-BETWEEN, UNDER = 40, 8
+BETWEEN, UNDER = 40, 4
 SECONDS = 3000
 UP = "ip link set eth1 up"
 DRAFTS = f"find {DISK} -name '.nfsrdma-*'"
