@@ -112,10 +112,14 @@ static void change_member(struct nfsrdma_blocks *store, struct block_op *op)
 /* Have the draft removed; false if too many operations do that already */
 static bool discard(struct nfsrdma_blocks *store, struct block_op *op)
 {
+	uint64_t until = now_ms() + DISCARD_TIMEOUT;
+
 	if (op->stopped && store->lingering >= store->options.in_flight)
 		return false;
 	change_member(store, op);
-	op->deadline = now_ms() + DISCARD_TIMEOUT;
+	/* one that has failed is reported when its draft is removed, but not after its deadline */
+	if (op->stopped || until < op->deadline)
+		op->deadline = until;
 	if (op->deadline < store->earliest)
 		store->earliest = op->deadline;
 	enter(op, STEP_DISCARD);

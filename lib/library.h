@@ -981,8 +981,15 @@ struct path_walk {
 	char *missing;
 };
 
+/**
+ * enum path_how - what a walk does at the end of its path
+ * @PATH_FOLLOW: follow a symbolic link
+ * @PATH_CREATE: the caller may make a file there: a slash behind its name is an error, in the text of a link, too
+ */
+enum path_how { PATH_FOLLOW = 1, PATH_CREATE = 2 };
+
 int path_walk(struct path_walk *walk, struct nfsrdma_session *session, const char *path, char **name,
-	      bool follow_last);
+	      unsigned int how);
 void path_walk_end(struct path_walk *walk);
 int path_getattr(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, attr3 *attr);
 int path_lookup(struct nfsrdma_session *session, const char *path, struct nfs_fh *dir, const char *name,

@@ -41,9 +41,13 @@ _BLOCK_WORDS = 6
 _COMPLETION_WORDS = 4
 _INDEX_BITS = 32
 _INDEX_MASK = (1 << _INDEX_BITS) - 1
+# a token is read as a signed number
+_SERIAL_MASK = (1 << (63 - _INDEX_BITS)) - 1
 _PENDING = object()
 # Python handles signals between two waits, and lets another thread have the lock
 _SLICE_MS = 200
+# 24 days
+_MOST_MS = 1 << 31
 # results of a get that a cache counts as misses
 _MISSES = (-errno.ENOENT, -errno.ETIMEDOUT, -errno.EBADMSG, -errno.ESTALE)
 _LONGER = (-errno.EFBIG,)
@@ -350,7 +354,9 @@ class Blocks(Uncopied):
                 with self._lock:
                     self._submit(batch, until)
                     # the others of a batch that has no room follow those that complete
-                    self._wait(min(batch.waiting, self._most // 2) or 1, _SLICE_MS)
+                    least = min(batch.waiting, self._most // 2) or 1
+                    slice_ms = max(1, min(_SLICE_MS, _milliseconds(until)))
+                    self._wait(0 if batch.done else least, slice_ms)
         except BaseException:
             self._stop(batch)
             raise
@@ -364,6 +370,8 @@ class Blocks(Uncopied):
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
         batch.when_done = functools.partial(_wake, loop, changed)
+        # a batch that the library has no room for
+        timer = None if timeout is None else loop.call_later(timeout, changed.set)
         try:
             self._watch(loop)
             while not batch.done:
@@ -378,6 +386,8 @@ class Blocks(Uncopied):
             raise
         finally:
             self._unwatch(loop)
+            if timer:
+                timer.cancel()
         self._forget(batch)
         return batch
 
@@ -404,7 +414,7 @@ class Blocks(Uncopied):
             memories, sizes = [each.memory for each in views], [each.size for each in views]
         # faster than a cast of each
         pointers = ffi.new("char *[]", memories)
-        count, serial = len(names), next(self._serials)
+        count, serial = len(names), next(self._serials) & _SERIAL_MASK
         words = [0] * (_BLOCK_WORDS * count)
         words[0::_BLOCK_WORDS] = places[:count]
         words[1::_BLOCK_WORDS] = (
@@ -432,17 +442,23 @@ class Blocks(Uncopied):
         left = len(batch.names) - batch.taken
         if not left:
             return
-        seconds = until - time.monotonic()
-        deadline = 0 if until == math.inf else max(1, math.ceil(seconds * 1000))
-        # the library stores the number by itself, so that no interrupt loses it
-        box = self._ffi.new("uint64_t *")
-        batch.numbers.append(box)
-        words = (store, batch.table + batch.taken, left, deadline, box)
-        status = self._functions.nfsrdma_blocks_submit(*words)
-        if status >= 0:
-            batch.taken += status
-        elif status != -errno.EAGAIN:
-            raise self._library.error(status)
+        time_left = _milliseconds(until)
+        # late: another part would only have the connections end once more
+        if time_left > 1 or not batch.taken:
+            deadline = 0 if until == math.inf else max(1, time_left)
+            # the library stores the number by itself, so that no interrupt loses it
+            box = self._ffi.new("uint64_t *")
+            batch.numbers.append(box)
+            words = (store, batch.table + batch.taken, left, deadline, box)
+            status = self._functions.nfsrdma_blocks_submit(*words)
+            if status >= 0:
+                batch.taken += status
+                return
+            if status != -errno.EAGAIN:
+                raise self._library.error(status)
+        if time_left <= 1:
+            batch.results[batch.taken :] = [-errno.ETIMEDOUT] * left
+            batch.taken = len(batch.names)
 
     def _wait(self, least: int, timeout: int) -> None:
         """Take completions of all batches; with the lock held."""
@@ -534,6 +550,12 @@ class Blocks(Uncopied):
 
 def _until(timeout: float | None) -> float:
     return math.inf if timeout is None else time.monotonic() + timeout
+
+
+def _milliseconds(until: float) -> int:
+    """Those that are left, as the library counts them."""
+    seconds = until - time.monotonic()
+    return _MOST_MS if seconds * 1000 > _MOST_MS else math.ceil(seconds * 1000)
 
 
 def _check(batch: _Batch, allowed: tuple[int, ...]) -> None:

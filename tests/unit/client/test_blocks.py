@@ -8,6 +8,7 @@ import contextlib
 import copy
 import errno
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -24,6 +25,8 @@ from nfsrdma_tools.client.blocks import Blocks, blocks
 
 __all__ = ["device", "device_library"]
 
+# a test that hangs fails
+SECONDS = 30
 DATA = {f"a/{number}": os.urandom(number * 1000) for number in range(40)}
 
 
@@ -126,6 +129,78 @@ def test_a_deadline_is_a_miss(device: Device, store: Blocks) -> None:
     device.hold()
     out = rows()
     check(store.get(out), out)
+
+
+class Parts:
+    """The functions of the library; counts calls that start a batch."""
+
+    def __init__(self, functions: Any) -> None:
+        self._functions, self.count = functions, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._functions, name)
+
+    def nfsrdma_blocks_submit(self, *words: Any) -> int:
+        self.count += 1
+        return int(self._functions.nfsrdma_blocks_submit(*words))
+
+
+def test_no_part_of_a_batch_starts_after_its_deadline(
+    device: Device, store: Blocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(DATA.items())
+    device.hold(READ)
+    parts = Parts(store._functions)
+    monkeypatch.setattr(store, "_functions", parts)
+    assert store.get([*rows(), *rows()], timeout=0.1) == [None] * (2 * len(DATA))
+    assert parts.count == 1
+    device.hold()
+
+
+def test_a_batch_without_room_keeps_its_deadline(device: Device) -> None:
+    with blocks("server:/export", in_flight=4) as store:
+        store.put([("block", b"x" * 100)])
+        device.hold(READ)
+        full = [("block", bytearray(100)) for _ in range(4)]
+        found: list[Any] = []
+        others = threading.Thread(target=lambda: found.append(store.get(full)), daemon=True)
+        late = threading.Thread(
+            target=lambda: found.append(store.exists(["block"], timeout=0.1)), daemon=True
+        )
+        others.start()
+        while not store._batches:
+            time.sleep(0.01)
+        late.start()
+        late.join(SECONDS)
+        assert found == [[None]]
+        assert others.is_alive()
+        device.hold()
+        others.join(SECONDS)
+        assert found[1:] == [[100] * 4]
+
+
+def test_a_task_without_room_keeps_its_deadline(device: Device) -> None:
+    async def run(store: Blocks) -> None:
+        full = [("block", bytearray(100)) for _ in range(4)]
+        others = asyncio.create_task(store.get_async(full))
+        await asyncio.sleep(0)
+        late = store.exists_async(["block"], timeout=0.1)
+        assert await asyncio.wait_for(late, SECONDS) == [None]
+        assert not others.done()
+        device.hold()
+        assert await asyncio.wait_for(others, SECONDS) == [100] * 4
+
+    with blocks("server:/export", in_flight=4) as store:
+        store.put([("block", b"x" * 100)])
+        device.hold(READ)
+        asyncio.run(run(store))
+
+
+def test_more_batches_than_a_token_can_count(store: Blocks) -> None:
+    store._serials = itertools.count((1 << 31) - 2)
+    for _ in range(3):
+        assert store.put([("block", b"x" * 100)]) == [True]
+        assert store.get([("block", bytearray(100))]) == [100]
 
 
 # --- asyncio ---

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.client import library
+from testbed.block_oracle import EXISTS, GET, PUT, REMOVE
 
 __all__ = ["EXISTS", "GET", "PUT", "REMOVE", "Operation", "Store"]
 
-GET, PUT, EXISTS, REMOVE = 1, 2, 3, 4
 _MOST = 4096
 
 

@@ -674,6 +674,19 @@ def test_a_put_that_missed_its_deadline_is_whole_or_not_there(device: Device, op
         assert device.get("/export/block") == (b"n" * 10_000 if procedure == RENAME else None)
 
 
+def test_a_put_that_failed_keeps_its_deadline(device: Device, opened: Open) -> None:
+    """It waits for the removal of its draft no longer than a get of the same batch for its data."""
+    store = opened()
+    device.put("/export/block", b"x" * 100)
+    device.error(WRITE, NOSPC)
+    device.hold(READ, REMOVE_CALL)
+    rows = [Operation(PUT, "new", b"n" * 100), Operation(GET, "block", bytearray(100))]
+    # two seconds are the time of a removal
+    store.submit(rows, 1000)
+    assert store.wait(1) == {0: -errno.ENOSPC, 1: -errno.ETIMEDOUT}
+    device.hold()
+
+
 def test_closing_a_store_removes_drafts(device: Device) -> None:
     store = Store(1)
     device.hold(WRITE)
