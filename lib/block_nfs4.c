@@ -257,7 +257,7 @@ static int take_open(struct nfsrdma_session *session, struct rpc_body *body, str
 	if (!rc && opened.delegated)
 		rc = state_return(session, &found->fh, &opened);
 	if (rc)
-		return rc;
+		return rc == NO_STATE ? -ESTALE : rc;
 	found->known = true;
 	op->open = (struct nfs4_open){.state = OPEN_FAILED, .error = -ESTALE};
 	memcpy(op->open.stateid, opened.stateid, sizeof(op->open.stateid));

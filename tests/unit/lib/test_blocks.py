@@ -55,8 +55,7 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def opened(device: Device) -> Iterator[Open]:
-    """Opens stores."""
-    del device
+    """Opens stores; none of them leaves anything on the server."""
     made: list[Store] = []
 
     def open_store(sessions: int = 1, **options: int) -> Store:
@@ -68,6 +67,10 @@ def opened(device: Device) -> Iterator[Open]:
     yield open_store
     for each in made:
         each.close()
+    left = {name: getattr(device, name) for name in ("opens", "delegations", "sessions", "clients")}
+    assert left == dict.fromkeys(left, 0)
+    # the server keeps the replies of calls that it must not execute twice
+    assert not device.uncached_changes
 
 
 def drafts(device: Device, folder: str = "") -> list[str]:
