@@ -63,7 +63,7 @@ def test_each_operation_of_a_put_fails_once(
     if large:
         device.set(write_max=4096)
     store = opened(1, checksum=checksum)
-    operations = OF_LARGE if large else OF_STORE
+    operations: tuple[int, ...] = OF_LARGE if large else OF_STORE
     if status == BAD_STATEID:
         operations = OF_STATEID
     for operation in operations:
