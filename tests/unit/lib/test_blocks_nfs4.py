@@ -21,7 +21,7 @@ __all__ = ["device", "device_library", "opened"]
 
 # operations and errors of RFC 8881
 CLOSE, COMMIT, GETATTR, GETFH, LOOKUP, OPEN, PUTFH, READ, RENAME = 4, 5, 9, 10, 15, 18, 22, 25, 29
-RESTOREFH, SAVEFH, VERIFY, WRITE = 31, 32, 37, 38
+RESTOREFH, SAVEFH, VERIFY, WRITE, EXCHANGE_ID = 31, 32, 37, 38, 42
 IO, NOSPC, STALE, DELAY, GRACE, BAD_STATEID = 5, 28, 70, 10008, 10013, 10025
 OF_STORE = (SAVEFH, OPEN, GETFH, WRITE, VERIFY, CLOSE, RESTOREFH, RENAME)
 # what it takes if one WRITE has no room for the block
@@ -261,6 +261,24 @@ def test_another_session_goes_on_with_a_put(device: Device, opened: Open) -> Non
     device.heal()
     clean(store, device)
     assert [device.get(f"/export/block{number}", disk=True) for number in range(2)] == [NEW, NEW]
+
+
+def test_a_cancel_leaves_the_calls_that_make_a_session(device: Device, opened: Open) -> None:
+    """They have no number of an operation, of which 0 is the first."""
+    device.put("/export/block", NEW)
+    store = opened(1, timeout=LONG)
+    memory = [bytearray(len(NEW)) for _ in range(2)]
+    assert store.one(GET, "block", memory[0]) == len(NEW)
+    device.discard_clients()
+    device.hold4(EXCHANGE_ID)
+    batches = [
+        store.submit([Operation(GET, "block", each)], first=number)[1]
+        for number, each in enumerate(memory)
+    ]
+    held(store, device)
+    assert store.cancel(batches[0]) == 1
+    device.hold4()
+    assert store.wait(2) == {0: -errno.ECANCELED, 1: len(NEW)}
 
 
 def test_files_of_the_same_session_stay_open(device: Device, opened: Open) -> None:
