@@ -625,6 +625,24 @@ def test_an_operation_without_a_reply_ends(
     assert device.get("/export/a/put") in (None, bytes(10_000))
 
 
+def test_a_put_that_began_again_has_its_draft_removed(device: Device, opened: Open) -> None:
+    """It is in the directory of the block, and not in that of the LOOKUP that is canceled."""
+    device.set(write_max=4096)
+    store = opened()
+    assert store.one(PUT, "a/old", b"x") == 1
+    device.error(WRITE, STALE)
+    device.hold(LOOKUP)
+    _, batch = store.submit([Operation(PUT, "a/block", b"n" * 10_000)])
+    held(store, device)
+    assert len(drafts(device, "a")) == 1
+    assert store.cancel(batch) == 1
+    device.hold()
+    end = time.monotonic() + 60
+    while drafts(device, "a"):
+        assert time.monotonic() < end
+        store.turn()
+
+
 def test_what_no_session_has_taken_ends_too(device: Device, opened: Open) -> None:
     store = opened(1, depth=2)
     device.put("/export/block", b"x" * 100)

@@ -244,6 +244,27 @@ def test_a_put_that_is_stopped_leaves_nothing_open(
     assert device.get("/export/block") == (NEW if operation == RENAME else None)
 
 
+def test_a_draft_is_closed_by_a_session_that_is_away_for_longer_than_others_wait(
+    device: Device, opened: Open
+) -> None:
+    """With NFSv3, the store gives the draft up after two seconds."""
+    device.set(write_max=4096)
+    store = opened(1, timeout=1000)
+    device.hold4(WRITE)
+    _, batch = store.submit([Operation(PUT, "block", NEW)], LONG)
+    held(store, device)
+    device.set(refuse=1)
+    device.end_connections()
+    assert store.cancel(batch) == 1
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        store.turn()
+    assert device.opens == len(drafts(device)) == 1
+    device.hold4()
+    device.set(refuse=0)
+    clean(store, device)
+
+
 def test_another_session_goes_on_with_a_put(device: Device, opened: Open) -> None:
     """The session that has opened the draft closes it when it is connected again."""
     device.set(write_max=4096)
