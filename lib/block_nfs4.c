@@ -27,7 +27,7 @@
 #include "compound.h"
 
 /* Bytes of a reply with LOOKUP, GETFH and GETATTR in front of the data of a READ */
-#define FETCH_HEAD	(NFS4_READ_HEAD + 8 + 12 + FH_MAX + 8 + 16 + 12)
+#define FETCH_HEAD	(NFS4_READ_HEAD + 8 + 12 + FH_MAX + 8 + 20 + 12)
 
 /* Operations of a STORE with a trailer, and bytes of its message without data, at most */
 #define STORE_OPERATIONS	12
@@ -291,6 +291,9 @@ static int take_rename(struct rpc_body *body)
 {
 	int rc = compound_take_op(body, OP_RENAME);
 
+	/* another client removed the draft, or an earlier copy of the call has renamed it: begin again */
+	if (rc == -ENOENT)
+		return -ESTALE;
 	/* RFC 8881, section 18.26.3: the name is that of a directory */
 	return rc == -EEXIST ? -EISDIR : rc;
 }
@@ -496,9 +499,6 @@ static int prepare_rename4(struct nfsrdma_blocks *store, struct block_op *op)
 
 static enum block_state rename_ended4(struct nfsrdma_blocks *store, struct block_op *op)
 {
-	/* another client removed the draft */
-	if (op->error == -ENOENT)
-		op->error = -ESTALE;
 	return op->error ? block_step_failed(store, op) : block_step_put(store, op);
 }
 

@@ -22,7 +22,7 @@ __all__ = ["device", "device_library", "opened"]
 # operations and errors of RFC 8881
 CLOSE, COMMIT, GETATTR, GETFH, LOOKUP, OPEN, PUTFH, READ, RENAME = 4, 5, 9, 10, 15, 18, 22, 25, 29
 RESTOREFH, SAVEFH, VERIFY, WRITE, EXCHANGE_ID = 31, 32, 37, 38, 42
-IO, NOSPC, STALE, DELAY, GRACE, BAD_STATEID = 5, 28, 70, 10008, 10013, 10025
+NOENT, IO, STALE, DELAY, GRACE, BAD_STATEID = 2, 5, 70, 10008, 10013, 10025
 OF_STORE = (SAVEFH, OPEN, GETFH, WRITE, VERIFY, CLOSE, RESTOREFH, RENAME)
 # what it takes if one WRITE has no room for the block
 OF_LARGE = (OPEN, GETFH, WRITE, COMMIT, CLOSE, SAVEFH, RENAME)
@@ -80,6 +80,17 @@ def test_each_operation_of_a_put_fails_once(
         assert (result < 0) == (status == IO), operation
         device.no_errors()
         clean(store, device)
+
+
+@pytest.mark.parametrize("large", (False, True))
+def test_another_client_removes_the_draft(device: Device, opened: Open, large: bool) -> None:
+    if large:
+        device.set(write_max=4096)
+    store = opened()
+    device.error(OPERATION | RENAME, NOENT)
+    assert store.one(PUT, "block", NEW) == len(NEW)
+    assert device.get("/export/block", disk=True) == NEW
+    clean(store, device)
 
 
 def test_a_server_that_writes_fewer_bytes_does_not_replace_the_block(

@@ -312,7 +312,7 @@ def test_each_get_returns_a_version_that_was_put(device: Device, seed: int, vers
     oracle = Oracle(device, seed, version)
     oracle.run()
     oracle.close()
-    # a store leaves nothing open
-    assert (device.opens, device.delegations) == (0, 0)
+    # a store leaves nothing open; it knows no delegation whose reply it did not get
+    assert not device.opens and device.delegations <= oracle.unknown
     # the faults left something to compare; on a busy machine, deadlines leave little
     assert oracle.counts[f"{GET} 0"] and oracle.counts[f"{PUT} 0"], oracle.counts
