@@ -174,7 +174,7 @@ def calls_of(device: Device, name: str, vers: str) -> int:
     """The calls of an operation, as the page names it."""
     operation, _, more = name.partition(", with ")
     assert more in ("", "`checksum`")
-    options = {"checksum": bool(more), "vers": vers}
+    options: dict[str, Any] = {"checksum": bool(more), "vers": vers}
     with blocks("server:/export", **options) as store, blocks("server:/export", **options) as other:
         assert other.put([("a", bytes(SIZE))]) == store.put([("b", bytes(SIZE))]) == [True]
         before = int(device.calls)
