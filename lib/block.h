@@ -273,7 +273,6 @@ void block_step_component(const struct block_op *op, char *name);
 void block_step_set_file(struct block_op *op, int flags);
 void block_step_draft(const struct nfsrdma_blocks *store, const struct block_op *op, char *name, size_t room);
 void block_step_begin_draft(struct nfsrdma_blocks *store, struct block_op *op);
-uint32_t block_step_trailer(const struct nfsrdma_blocks *store, const struct block_op *op, uint8_t *trailer);
 uint32_t block_step_part(const struct block_op *op, uint64_t length, uint32_t most);
 int block_step_prepare_parts(struct nfsrdma_blocks *store, struct block_op *op);
 enum block_state block_step_found(struct nfsrdma_blocks *store, struct block_op *op, uint32_t type, uint64_t size);

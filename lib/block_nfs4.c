@@ -12,9 +12,10 @@
  * FETCH looks up the block and reads its begin.  READ is its last operation, so that a server need not copy the data,
  * and the only one, because nfsd returns wrong bytes for more than one in a COMPOUND.
  *
- * STORE opens the draft, writes, closes and renames it.  VERIFY of its size follows each WRITE: a server that has written
- * fewer bytes ends there, and a step WRITE follows.  COMMIT is no part of RENAME, because its verifier has to be that
- * of the WRITEs before the block may be replaced.
+ * STORE opens the draft, writes, closes and renames it.  VERIFY of its size follows WRITE: a server that has written
+ * fewer bytes ends there, and a step WRITE follows.  A block with a trailer would be two WRITEs, of which nfsd stores
+ * wrong bytes.  COMMIT is no part of RENAME, because its verifier has to be that of the WRITEs before the block may be
+ * replaced.
  *
  * The stateid of a draft is of use to the session that has opened it.  If the server does not know it any more, the put
  * begins again, which does no harm: each step may be executed twice, by UNCHECKED4.  DISCARD opens the draft by its
@@ -29,8 +30,8 @@
 /* Bytes of a reply with LOOKUP, GETFH and GETATTR in front of the data of a READ */
 #define FETCH_HEAD	(NFS4_READ_HEAD + 8 + 12 + FH_MAX + 8 + 20 + 12)
 
-/* Operations of a STORE with a trailer, and bytes of its message without data, at most */
-#define STORE_OPERATIONS	12
+/* Operations of a STORE, and bytes of its message without data, at most */
+#define STORE_OPERATIONS	10
 #define STORE_HEAD		2048
 
 /* --- what is in more than one COMPOUND --- */
@@ -347,9 +348,7 @@ static uint8_t *put_verify(uint8_t *at, uint64_t bytes)
 static void encode_store(struct nfsrdma_session *session, struct request *req, uint64_t offset, uint32_t stable)
 {
 	const struct block_op *op = req->results;
-	/* without a trailer, a WRITE and its VERIFY less */
-	uint32_t operations = STORE_OPERATIONS - (op->store->options.checksum ? 0 : 2);
-	uint8_t *at = begin_in_dir(session, req, operations);
+	uint8_t *at = begin_in_dir(session, req, STORE_OPERATIONS);
 
 	(void)stable;
 	req->kept = true;
@@ -360,16 +359,9 @@ static void encode_store(struct nfsrdma_session *session, struct request *req, u
 static uint8_t *encode_store_rest(struct nfsrdma_session *session, struct request *req, uint8_t *at)
 {
 	const struct block_op *op = req->results;
-	uint8_t trailer[BLOCK_TRAILER_BYTES];
-	uint32_t bytes = block_step_trailer(op->store, op, trailer);
 
 	(void)session;
 	at = put_verify(at, op->length);
-	if (bytes) {
-		at = put_write(at, op->length, bytes);
-		memcpy(at, trailer, bytes);
-		at = put_verify(at + bytes, op->length + bytes);
-	}
 	at = put32(put_current_stateid(put_close(at)), OP_RESTOREFH);
 	return put_rename(op->store, op, at);
 }
@@ -408,7 +400,6 @@ static int take_store(struct nfsrdma_session *session, struct request *req, stru
 		      struct written *written)
 {
 	struct block_op *op = req->results;
-	struct written trailer;
 	bool whole = false;
 	int rc = nfs4_take_begin(session, req, body);
 
@@ -419,8 +410,6 @@ static int take_store(struct nfsrdma_session *session, struct request *req, stru
 		rc = take_open(session, body, op);
 	if (!rc)
 		rc = take_written(body, written, &whole);
-	if (!rc && whole && op->store->options.checksum)
-		rc = take_written(body, &trailer, &whole);
 	if (!rc && whole)
 		rc = take_store_rest(body, &op->results.found);
 	/* the stateid is lost between two operations: begin again */
@@ -462,7 +451,7 @@ static bool may_store(const struct block_op *op)
 {
 	const struct nfsrdma_session *session = op->member->session;
 
-	return session->nfs4.operations >= STORE_OPERATIONS &&
+	return !op->store->options.checksum && session->nfs4.operations >= STORE_OPERATIONS &&
 	       op->length <= block_step_part(op, op->length, session->write_max) &&
 	       op->length + STORE_HEAD <= session->nfs4.request_max;
 }

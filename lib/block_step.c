@@ -244,14 +244,6 @@ static void fill_trailer(const struct block_op *op, uint64_t length, uint8_t *tr
 	put64(at, length);
 }
 
-/* Fill the trailer of a put; returns its bytes */
-uint32_t block_step_trailer(const struct nfsrdma_blocks *store, const struct block_op *op, uint8_t *trailer)
-{
-	if (trailer_bytes(store))
-		fill_trailer(op, op->length, trailer);
-	return trailer_bytes(store);
-}
-
 /* The file of an operation's READs or WRITEs, which no table has */
 void block_step_set_file(struct block_op *op, int flags)
 {
@@ -529,7 +521,8 @@ enum block_state block_step_write(struct nfsrdma_blocks *store, struct block_op 
 	op->size = op->length + trailer_bytes(store);
 	op->next = 0;
 	op->part = block_step_part(op, op->length, most);
-	block_step_trailer(store, op, op->trailer);
+	if (trailer_bytes(store))
+		fill_trailer(op, op->length, op->trailer);
 	/* one WRITE on stable storage costs less than a WRITE and a COMMIT */
 	block_step_set_file(op, op->length <= op->part ? O_WRONLY | O_SYNC : O_WRONLY);
 	return STEP_WRITE;

@@ -6,7 +6,7 @@
 #include "library.h"
 
 /* Operations of a COMPOUND: to request, as a put of a block has, and those of a LOOKUP or RENAME of a file */
-#define OPERATIONS_MAX		12
+#define OPERATIONS_MAX		10
 #define OPERATIONS_LEAST	5
 
 /* enum nfs_opnum4 */

@@ -88,8 +88,8 @@ def put_and_get(vers: str) -> list[str]:
             calls.append(session.stats.calls)
             assert checked.get([("block", room[3])]) == [SIZES[3]]
             assert room[3][: SIZES[3]] == versions[0][3]
-            # CREATE, two WRITEs and RENAME, or one COMPOUND
-            assert calls[1] - calls[0] == (1 if vers == "4.1" else 4)
+            # CREATE, two WRITEs and RENAME
+            assert calls[1] - calls[0] == 4
             owner = (HERE / "block").stat().st_uid
             assert owner == (1000 if vers == "4.1" else 0)
             damaged = bytearray((HERE / "block").read_bytes())
