@@ -2,12 +2,9 @@
 """Stores of blocks with the kernel's server: what it answers to their calls, and its restart."""
 
 import contextlib
-import os
 import random
-import resource
 import shutil
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,42 +19,24 @@ pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 SIZES = (0, 1, 4096, 262_144, 1_048_577, 3_000_001)
 
 
-@contextlib.contextmanager
-def ordinary_user() -> Iterator[None]:
-    """Sessions that are opened here have the port and the credential of another user than root."""
-    # root's default, for memory that the sessions register
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    os.setegid(1000)
-    os.seteuid(1000)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-
-
 @on("client", timeout=900)
 def put_and_get(vers: str) -> list[str]:
     """Blocks of all sizes, their replacement by another store, and a restart of the server.
 
-    With NFSv4.1, of an ordinary user; puts wait for the end of the server's grace period.
+    With NFSv4.1, puts wait for the end of the server's grace period.
     """
     shutil.rmtree(HERE, ignore_errors=True)
     HERE.mkdir()
     options: dict[str, Any] = {"vers": vers, "timeout": 300}
-    user = ordinary_user if vers == "4.1" else contextlib.nullcontext
-    if vers == "4.1":
-        os.chown(HERE, 1000, 1000)
     chance = random.Random(41)  # noqa: S311 - no secret
     versions = [[chance.randbytes(size) for size in SIZES] for _ in range(3)]
     names = [f"kv/{number % 2}/{size}" for number, size in enumerate(SIZES)]
     room = [bytearray(size + 9) for size in SIZES]
     try:
         with contextlib.ExitStack() as stack:
-            with user():
-                one = stack.enter_context(blocks(TARGET, sessions=2, **options))
-                two = stack.enter_context(blocks(TARGET, **options))
-                checked = stack.enter_context(blocks(TARGET, checksum=True, **options))
+            one = stack.enter_context(blocks(TARGET, sessions=2, **options))
+            two = stack.enter_context(blocks(TARGET, **options))
+            checked = stack.enter_context(blocks(TARGET, checksum=True, **options))
             for number, version in enumerate(versions):
                 for store in (one, two):
                     assert store.put(zip(names, version, strict=True)) == [True] * len(SIZES)
@@ -90,8 +69,6 @@ def put_and_get(vers: str) -> list[str]:
             assert room[3][: SIZES[3]] == versions[0][3]
             # CREATE, two WRITEs and RENAME
             assert calls[1] - calls[0] == 4
-            owner = (HERE / "block").stat().st_uid
-            assert owner == (1000 if vers == "4.1" else 0)
             damaged = bytearray((HERE / "block").read_bytes())
             damaged[5] ^= 1
             (HERE / "block").write_bytes(damaged)
