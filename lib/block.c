@@ -36,6 +36,9 @@
 #define DISCARD_TIMEOUT		2000
 #define CLOSE_TIMEOUT		1000
 
+/* The same, for a DISCARD that nobody waits for with NFSv4.1: after a lease, a server ends what is open by itself */
+#define LEASE_TIMEOUT		90000
+
 /* The same, between two looks at the connections in a loop that does not sleep */
 #define LOOK_EVERY		10
 
@@ -109,19 +112,29 @@ static void change_member(struct nfsrdma_blocks *store, struct block_op *op)
 		op->member = each;
 }
 
+/* When to give up a DISCARD; @lingers: nobody waits for it */
+static uint64_t discard_until(struct nfsrdma_blocks *store, bool lingers)
+{
+	uint64_t until = now_ms() + (lingers && store->dialect->keeps ? LEASE_TIMEOUT : DISCARD_TIMEOUT);
+
+	if (until < store->earliest)
+		store->earliest = until;
+	return until;
+}
+
 /* Have the draft removed; false if too many operations do that already */
 static bool discard(struct nfsrdma_blocks *store, struct block_op *op)
 {
-	uint64_t until = now_ms() + DISCARD_TIMEOUT;
+	uint64_t until;
 
 	if (op->stopped && store->lingering >= store->options.in_flight)
 		return false;
-	change_member(store, op);
+	if (!store->dialect->keeps)
+		change_member(store, op);
+	until = discard_until(store, op->stopped);
 	/* one that has failed is reported when its draft is removed, but not after its deadline */
 	if (op->stopped || until < op->deadline)
 		op->deadline = until;
-	if (op->deadline < store->earliest)
-		store->earliest = op->deadline;
 	enter(op, STEP_DISCARD);
 	return true;
 }
@@ -134,6 +147,7 @@ static void finish_op(struct nfsrdma_blocks *store, struct block_op *op)
 		if (op->stopped) {
 			report(store, op, op->result);
 			store->lingering++;
+			op->stopped = 0;
 		}
 		return;
 	}
@@ -144,18 +158,53 @@ static void finish_op(struct nfsrdma_blocks *store, struct block_op *op)
 	release_op(store, op);
 }
 
+static void reset_op(struct block_op *op)
+{
+	op->active = true;
+	op->listed = op->reported = op->drafted = op->again = op->moved = op->ended = op->changed = false;
+	op->pending = op->begun = 0;
+	op->confirmed = 0;
+	op->error = op->stopped = 0;
+	op->result = 0;
+}
+
+/* A session that keeps the open draft of an operation has it removed, while another one goes on with the operation */
+static void leave_draft(struct nfsrdma_blocks *store, struct block_op *op, struct block_member *member)
+{
+	struct block_op *rest = TAILQ_FIRST(&store->unused);
+
+	op->drafted = false;
+	if (!rest || store->lingering >= store->options.in_flight)
+		return;
+	TAILQ_REMOVE(&store->unused, rest, waits);
+	reset_op(rest);
+	rest->kind = NFSRDMA_BLOCK_PUT;
+	rest->batch = op->batch;
+	rest->member = member;
+	rest->draft = op->draft;
+	rest->draft_dir = op->draft_dir;
+	rest->drafted = rest->reported = true;
+	rest->deadline = discard_until(store, true);
+	store->lingering++;
+	enter(rest, STEP_DISCARD);
+}
+
 /* The step once more, by another session */
 static enum block_state move_op(struct nfsrdma_blocks *store, struct block_op *op)
 {
+	struct block_member *before = op->member;
+
 	op->moved = false;
 	change_member(store, op);
+	if (store->dialect->keeps && op->drafted && op->member != before)
+		leave_draft(store, op, before);
 	return block_step_again(store, op);
 }
 
 /* All requests of the step have ended */
 static void conclude(struct nfsrdma_blocks *store, struct block_op *op)
 {
-	const struct block_step *step = &block_steps[op->step];
+	const struct block_step *step = &store->dialect->steps[op->step];
 	enum block_state next = STEP_DONE;
 
 	if (op->stopped && op->step != STEP_DISCARD)
@@ -205,7 +254,7 @@ static void collect(struct nfsrdma_blocks *store, struct block_member *member)
 /* Prepare what is left of an operation's step; returns whether it has nothing more to prepare */
 static bool prepare_op(struct nfsrdma_blocks *store, struct block_op *op)
 {
-	int rc = block_has_room(op->member) ? block_steps[op->step].prepare(store, op) : -EAGAIN;
+	int rc = block_has_room(op->member) ? store->dialect->steps[op->step].prepare(store, op) : -EAGAIN;
 
 	if (rc == -EAGAIN)
 		return false;
@@ -340,7 +389,7 @@ static void stop(struct nfsrdma_blocks *store, struct block_op *op, int error, c
 		/* it has its result */
 		report(store, op, op->result);
 		store->lingering++;
-		op->deadline = now_ms() + DISCARD_TIMEOUT;
+		op->deadline = discard_until(store, true);
 		return;
 	}
 	op->stopped = error;
@@ -369,7 +418,7 @@ static void move_ops(struct nfsrdma_blocks *store, const struct block_member *fr
 	struct block_op *op;
 
 	for (op = store->ops; op < store->ops + store->nops; op++) {
-		if (!op->active || op->member != from)
+		if (!op->active || op->member != from || (store->dialect->keeps && op->step == STEP_DISCARD))
 			continue;
 		op->moved = true;
 		end_requests(store, op, -ECONNRESET, "moved");
@@ -542,8 +591,11 @@ static int check_member(const struct nfsrdma_session *session, const struct nfsr
 		return rc;
 	if (!session->directory)
 		return fail(-EINVAL, "%s: the session has no directory", session->host);
-	if (session->options.version != 3)
-		return fail(-EOPNOTSUPP, "%s: a store of blocks needs NFSv3", session->host);
+	if (session->options.version != first->options.version)
+		return fail(-EINVAL, "%s: sessions of a store have one version of NFS", session->host);
+	if (session->options.version == 41 && session->nfs4.operations < BLOCK_OPERATIONS)
+		return fail(-EOPNOTSUPP, "%s: a store of blocks needs COMPOUNDs of %d operations: the server takes %u",
+			    session->host, BLOCK_OPERATIONS, session->nfs4.operations);
 	if (session->root.fh3_len != first->root.fh3_len ||
 	    memcmp(session->root.fh3_val, first->root.fh3_val, first->root.fh3_len))
 		return fail(-EINVAL, "%s: the sessions have other directories", session->host);
@@ -581,8 +633,10 @@ static int allocate_store(struct nfsrdma_blocks *store)
 	store->done.places = calloc(store->done.size, sizeof(*store->done.places));
 	if (!store->ops || !store->done.places)
 		return fail_no_memory();
-	for (i = 0; i < store->nops; i++)
+	for (i = 0; i < store->nops; i++) {
+		store->ops[i].store = store;
 		TAILQ_INSERT_TAIL(&store->unused, &store->ops[i], waits);
+	}
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return fail(-errno, "getrandom: %s", strerror(errno));
 	store->own = random[0];
@@ -633,6 +687,7 @@ EXPORTED int nfsrdma_blocks_open(struct nfsrdma_session *const *sessions, size_t
 	store = calloc(1, sizeof(*store));
 	if (!store)
 		return fail_no_memory();
+	store->dialect = sessions[0]->options.version == 41 ? &block_nfs4_dialect : &block_step_nfs3;
 	store->epoll = -1;
 	store->timer = -1;
 	store->earliest = NEVER;
@@ -816,8 +871,7 @@ static int add_op(struct nfsrdma_blocks *store, const struct nfsrdma_block *bloc
 	if (store->unfinished + store->done.count >= store->options.in_flight || !op)
 		return fail(-EAGAIN, "%u operations are unfinished or not yet reported", store->options.in_flight);
 	TAILQ_REMOVE(&store->unused, op, waits);
-	op->active = true;
-	op->listed = op->reported = op->drafted = op->again = op->moved = op->ended = op->changed = false;
+	reset_op(op);
 	op->kind = block->operation;
 	op->step = STEP_FIND;
 	op->batch = store->batches;
@@ -826,10 +880,6 @@ static int add_op(struct nfsrdma_blocks *store, const struct nfsrdma_block *bloc
 	op->member = NULL;
 	op->buf = block->buf;
 	op->length = block->length;
-	op->pending = op->begun = 0;
-	op->confirmed = 0;
-	op->error = op->stopped = 0;
-	op->result = 0;
 	store->unfinished++;
 	rc = block_step_set_path(op, block->name);
 	if (!rc && op->kind == NFSRDMA_BLOCK_PUT && op->length > BLOCK_SIZE_MOST - BLOCK_TRAILER_BYTES)

@@ -34,6 +34,7 @@
  *   crc32c.c      a checksum
  *   handle.c      file handles of a store of blocks, by path
  *   block_step.c  what an operation on a block does: its steps
+ *   block_nfs4.c  the steps that NFSv4.1 has in place of those of NFSv3
  *   block.c       stores of blocks, on many sessions
  *   load.c        many sessions with a load: the engine of `nfsrdma load`
  *
@@ -185,6 +186,7 @@ struct io_operation {
 	uint32_t version;		/* of the file in the cache, when the read began */
 	uint64_t barrier;		/* a COMMIT waits for the writes of its inode that have a lower one */
 	uint64_t writes;		/* of the inode, when the COMMIT left */
+	const struct io_form *form;	/* of the Call, if it is a READ or WRITE */
 	bool commits;			/* no close of a file that is open for reading only */
 	bool eof;
 };
@@ -342,6 +344,7 @@ struct nfs4_slot {
  * @session: session ID
  * @request_max: bytes of the longest request, with its data
  * @response_max: the same of a reply
+ * @operations: of the longest COMPOUND
  * @keeps: the server keeps replies as long as those of calls that need it
  * @nslots: slots that the server lets the client use
  * @nbusy: those that are busy, with those that the server has taken back since
@@ -362,7 +365,7 @@ struct nfs4 {
 	uint32_t flags;
 	uint32_t create_sequence;
 	uint8_t session[16];
-	uint32_t request_max, response_max;
+	uint32_t request_max, response_max, operations;
 	bool keeps;
 	uint32_t nslots, nbusy, nabandoned;
 	struct nfs4_slot slots[NFS4_SLOTS];
@@ -845,8 +848,28 @@ struct written {
 };
 
 /**
- * struct nfs_dialect - a version of NFS
+ * struct io_form - Calls that move data
  * @read_head: bytes of a reply in front of the data of a READ, without the transport header
+ * @encode_read: encodes the Call of a READ
+ * @take_read: decodes the results of a READ up to its data
+ * @encode_write: encodes the Call of a WRITE up to its data
+ * @encode_rest: encodes what follows the data of a WRITE; returns the end of that; or NULL
+ * @take_write: decodes the results of a WRITE
+ */
+struct io_form {
+	uint32_t read_head;
+	void (*encode_read)(struct nfsrdma_session *session, struct request *req, uint64_t offset);
+	int (*take_read)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
+			 uint32_t *count, uint32_t *eof);
+	void (*encode_write)(struct nfsrdma_session *session, struct request *req, uint64_t offset, uint32_t stable);
+	uint8_t *(*encode_rest)(struct nfsrdma_session *session, struct request *req, uint8_t *at);
+	int (*take_write)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
+			  struct written *written);
+};
+
+/**
+ * struct nfs_dialect - a version of NFS
+ * @data: READ and WRITE of an open file
  * @root: finds the directory of the session and the limits of the server
  * @getattr: attributes of a file handle
  * @setattr: sets the mode or the size
@@ -860,10 +883,6 @@ struct written {
  * @create: makes a file, with O_EXCL in @flags so that a repeated call makes it once; @open follows
  * @open: tells the server that a file is open; or NULL
  * @closed: an open file of the inode is closed, for which @open has set nfsrdma_file.opened
- * @encode_read: encodes the Call of a READ
- * @take_read: decodes the results of a READ up to its data
- * @encode_write: encodes the Call of a WRITE up to its data
- * @take_write: decodes the results of a WRITE
  * @encode_commit: encodes the Call of a COMMIT of the whole file
  * @take_commit: decodes the results of a COMMIT
  * @leave: ends what the server keeps for this client; or NULL
@@ -873,7 +892,7 @@ struct written {
  * @abandon: a request ends without a reply
  */
 struct nfs_dialect {
-	uint32_t read_head;
+	struct io_form data;
 	int (*root)(struct nfsrdma_session *session);
 	int (*getattr)(struct nfsrdma_session *session, const char *path, const fh3 *fh, attr3 *attr);
 	int (*setattr)(struct nfsrdma_session *session, const char *path, const struct nfs_fh *fh, const set3 *attr);
@@ -893,12 +912,6 @@ struct nfs_dialect {
 		      int flags, mode_t mode, struct nfs_fh *fh);
 	int (*open)(struct nfsrdma_file *file, const char *path);
 	void (*closed)(struct nfsrdma_session *session, struct inode *inode);
-	void (*encode_read)(struct nfsrdma_session *session, struct request *req, uint64_t offset);
-	int (*take_read)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
-			 uint32_t *count, uint32_t *eof);
-	void (*encode_write)(struct nfsrdma_session *session, struct request *req, uint64_t offset, uint32_t stable);
-	int (*take_write)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
-			  struct written *written);
 	void (*encode_commit)(struct nfsrdma_session *session, struct request *req);
 	int (*take_commit)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
 			   const uint8_t **verifier);
@@ -926,6 +939,7 @@ int nfs_error(uint32_t status);
 bool_t nfs_xdr_nothing(XDR *xdr, ...);
 void nfs_stat(const attr3 *attr, struct stat *st);
 struct nfs_fh nfs_fh_of(const fh3 *fh);
+void nfs_prepare(struct nfsrdma_session *session, struct request *req, uint64_t user_data);
 
 /* --- mount.c --- */
 
@@ -948,6 +962,11 @@ int state_allocate(struct nfsrdma_session *session);
 /* --- nfs4.c --- */
 
 extern const struct nfs_dialect nfs4_dialect;
+int nfs4_begin(struct nfsrdma_session *session, const struct nfs_fh *fh, uint32_t operations, struct request **req,
+	       uint8_t **at);
+void nfs4_prepare(struct nfsrdma_session *session, struct request *req, const uint8_t *at,
+		  int (*parse)(struct nfsrdma_session *, struct rpc_body *, void *), void *results, uint64_t user_data);
+int nfs4_take_begin(struct nfsrdma_session *session, struct request *req, struct rpc_body *body);
 
 /* --- path.c --- */
 
@@ -1062,6 +1081,8 @@ void cache_fill(struct nfsrdma_session *session, const struct io_operation *io);
 /* --- io.c --- */
 
 void io_abandon(struct nfsrdma_session *session);
+int io_prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count, const struct io_form *form,
+	       void *results, uint64_t user_data);
 
 /* --- session.c --- */
 

@@ -765,7 +765,7 @@ struct nfsrdma_blocks_options {
  * @name: path below the directory of the sessions, at most 1023 bytes: components of at most 255 bytes with one slash
  *	between them, none of which is "." or "..", or begins with ".nfsrdma-"
  * @buf: memory of the data; RDMA moves it directly if it is registered
- * @length: bytes of @buf; of a get, the most that it takes
+ * @length: bytes of @buf; of a get, the most that it takes, and with NFSv4.1 it may write to all of them
  * @user_data: value that the completion returns
  * @operation: one of enum nfsrdma_block_operation
  * @reserved: 0
@@ -781,7 +781,7 @@ struct nfsrdma_block {
 
 /**
  * nfsrdma_blocks_open - open a store of blocks
- * @sessions: sessions with NFSv3 and with one directory of one server, by one or more of its addresses
+ * @sessions: sessions with one version of NFS and one directory of one server, by one or more of its addresses
  * @count: elements of @sessions, at most 64
  * @options: what to ask for; NULL for the defaults
  * @blocks: the new store
@@ -792,9 +792,10 @@ struct nfsrdma_block {
  *
  * As long as the store is open, no batch of the caller goes to its sessions, and none of them is closed.
  *
- * Return: 0; -EINVAL for a wrong option, or sessions with other directories; -E2BIG for an option that is not 0 and that
- * this version of the library does not have; -EOPNOTSUPP for NFSv4.1; -EBUSY if a session has unfinished operations, or
- * another store has it; or another negative errno value.
+ * Return: 0; -EINVAL for a wrong option, or sessions with other directories or versions; -E2BIG for an option that is
+ * not 0 and that this version of the library does not have; -EOPNOTSUPP if the server takes too few operations in a
+ * COMPOUND of NFSv4.1; -EBUSY if a session has unfinished operations, or another store has it; or another negative errno
+ * value.
  */
 int nfsrdma_blocks_open(struct nfsrdma_session *const *sessions, size_t count,
 			const struct nfsrdma_blocks_options *options, struct nfsrdma_blocks **blocks);

@@ -14,7 +14,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,6 +202,68 @@ def test_more_batches_than_a_token_can_count(store: Blocks) -> None:
     for _ in range(3):
         assert store.put([("block", b"x" * 100)]) == [True]
         assert store.get([("block", bytearray(100))]) == [100]
+
+
+# --- calls ---
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "blocks.md"
+SIZE = 256 << 10
+
+
+def read_first(store: Blocks) -> None:
+    assert store.get([("a", bytearray(SIZE))]) == [SIZE]
+
+
+def read_again(store: Blocks) -> None:
+    assert store.get([("b", bytearray(SIZE))]) == [SIZE]
+
+
+def miss(store: Blocks) -> None:
+    assert store.get([("none", bytearray(SIZE))]) == [None]
+
+
+def write(store: Blocks) -> None:
+    assert store.put([("c", bytes(SIZE))]) == [True]
+
+
+def write_more(store: Blocks) -> None:
+    # data that is copied would be more WRITEs
+    memory = bytearray(2 << 20)
+    with store.register(memory):
+        assert store.put([("c", memory)]) == [True]
+
+
+# of a store that has written "b", beside another one that has written "a"; the name in the page
+CALLS: dict[str, Callable[[Blocks], object]] = {
+    "first `get`": read_first,
+    "further `get`": read_again,
+    "`get` that misses": miss,
+    "`put` with one WRITE": write,
+    "`put` with two WRITEs": write_more,
+    "`exists`": lambda store: store.exists(["a"]),
+    "`remove`": lambda store: store.remove(["a"]),
+}
+
+
+def calls_of(device: Device, name: str, vers: str) -> int:
+    """The calls of an operation, as the page names it."""
+    operation, _, more = name.partition(", with ")
+    assert more in ("", "`checksum`")
+    options: dict[str, Any] = {"checksum": bool(more), "vers": vers}
+    with blocks("server:/export", **options) as store, blocks("server:/export", **options) as other:
+        assert other.put([("a", bytes(SIZE))]) == store.put([("b", bytes(SIZE))]) == [True]
+        before = int(device.calls)
+        CALLS[operation](store)
+        return int(device.calls) - before
+
+
+def test_the_page_has_the_calls_of_each_operation(device: Device) -> None:
+    table = PAGE.read_text().partition("| operation | NFSv3 | NFSv4.1 |\n|---|---|---|\n")[2]
+    rows = [line.strip("| ").split(" | ") for line in table.partition("\n\n")[0].splitlines()]
+    assert {name.partition(", with ")[0] for name, *_ in rows} == set(CALLS)
+    for name, *wanted in rows:
+        found = [str(calls_of(device, name, vers)) for vers in ("3", "4.1")]
+        assert found == wanted, name
 
 
 # --- asyncio ---

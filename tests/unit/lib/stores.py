@@ -25,6 +25,9 @@ class Operation(NamedTuple):
 class Store:
     """Sessions, and a store over them."""
 
+    version = 3
+    """Of NFS, unless a session's options say another one."""
+
     def __init__(self, sessions: int = 1, session: dict[str, int] | None = None, **options: int):
         self.ffi, self.functions, *_ = library.load()
         self.sessions = [self._connect(session or {}) for _ in range(sessions)]
@@ -42,7 +45,7 @@ class Store:
 
     def _connect(self, options: dict[str, int]) -> Any:
         box = self.ffi.new("struct nfsrdma_session **")
-        given = self._options("options", options)
+        given = self._options("options", {"version": self.version, **options})
         assert not self.functions.nfsrdma_connect(b"server:/export", given, box), self.message()
         return box[0]
 
