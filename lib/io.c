@@ -382,7 +382,7 @@ static int submit_batch(struct nfsrdma_session *session)
 
 EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 {
-	int rc = process_check(session);
+	int rc = batch_check(session);
 
 	if (rc)
 		return rc;
@@ -395,7 +395,7 @@ EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
 			  size_t count)
 {
-	int rc = process_check(session);
+	int rc = batch_check(session);
 	bool found;
 
 	if (rc)
@@ -419,7 +419,7 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 			  size_t count, size_t min, int timeout)
 {
 	uint64_t until = timeout < 0 ? UINT64_MAX : now_ms() + timeout;
-	int rc = process_check(session);
+	int rc = batch_check(session);
 
 	if (rc)
 		return rc;
