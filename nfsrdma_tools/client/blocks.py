@@ -247,16 +247,17 @@ class Blocks(Uncopied):
         rows: Iterable[tuple[str, Any]],
         timeout: float | None = None,
         longer_is_a_miss: bool = False,
+        damaged: list[str] | None = None,
     ) -> list[int | None]:
         """Read whole blocks into buffers: (name, buffer).
 
         Returns the size of each block, or None for a miss: there is no such block, it did not
         arrive within ``timeout`` seconds, or its checksum is wrong.  OSError for anything else,
         when all have completed: EFBIG for a block that is longer than its buffer, unless
-        ``longer_is_a_miss``.
+        ``longer_is_a_miss``.  Names of blocks with a wrong checksum are appended to ``damaged``.
         """
         batch = self._run(self._functions.NFSRDMA_BLOCK_GET, rows, timeout)
-        return _sizes(batch, _LONGER if longer_is_a_miss else ())
+        return _sizes(batch, _LONGER if longer_is_a_miss else (), damaged)
 
     def put(self, rows: Iterable[tuple[str, Any]], timeout: float | None = None) -> list[bool]:
         """Make or replace blocks: (name, buffer).
@@ -281,10 +282,11 @@ class Blocks(Uncopied):
         rows: Iterable[tuple[str, Any]],
         timeout: float | None = None,
         longer_is_a_miss: bool = False,
+        damaged: list[str] | None = None,
     ) -> list[int | None]:
         """As get(), without blocking the event loop."""
         batch = await self._run_async(self._functions.NFSRDMA_BLOCK_GET, rows, timeout)
-        return _sizes(batch, _LONGER if longer_is_a_miss else ())
+        return _sizes(batch, _LONGER if longer_is_a_miss else (), damaged)
 
     async def put_async(
         self, rows: Iterable[tuple[str, Any]], timeout: float | None = None
@@ -494,7 +496,12 @@ def _check(batch: _Batch, allowed: tuple[int, ...]) -> None:
             raise OSError(-result, os.strerror(-result), name)
 
 
-def _sizes(batch: _Batch, more_misses: tuple[int, ...] = ()) -> list[int | None]:
+def _sizes(
+    batch: _Batch, more_misses: tuple[int, ...] = (), damaged: list[str] | None = None
+) -> list[int | None]:
+    if damaged is not None:
+        rows = zip(batch.names, batch.results, strict=True)
+        damaged.extend(name for name, result in rows if result == -errno.EBADMSG)
     _check(batch, _MISSES + more_misses)
     return [None if result < 0 else result for result in batch.results]
 
