@@ -19,7 +19,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from time import monotonic
 from typing import Any
 
-from nfsrdma_tools.client.blocks import Blocks, blocks
+from nfsrdma_tools.client.blocks import TIMEOUT_MOST, Blocks, blocks
 
 __all__ = ["TIMEOUT", "Background", "Block"]
 
@@ -30,8 +30,6 @@ TIMEOUT = 2.0
 """Seconds until a batch ends with misses, unless the caller has another limit."""
 
 
-# of the library, which counts milliseconds in 32 bits
-_TIMEOUT_MOST = 4_000_000
 # seconds between two lines of the log about failures of one kind
 _QUIET = 10.0
 # ends the names of blocks that have a checksum: stores without one cannot read them
@@ -78,6 +76,9 @@ class Background:
 
     def start(self, work: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any]:
         """Run a coroutine in the thread; any thread may call this."""
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("the store is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def log_failure(self, log: logging.Logger, what: str, error: Exception) -> None:
@@ -161,8 +162,8 @@ class Background:
 def _seconds(timeout: Any) -> float:
     """A timeout of an adapter."""
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if not number or not 0 < timeout <= _TIMEOUT_MOST:
-        raise ValueError(f"timeout {timeout!r}: more than 0 and at most {_TIMEOUT_MOST} seconds")
+    if not number or not 0 < timeout <= TIMEOUT_MOST:
+        raise ValueError(f"timeout {timeout!r}: more than 0 and at most {TIMEOUT_MOST} seconds")
     return float(timeout)
 
 

@@ -121,6 +121,9 @@ def test_a_block_with_a_wrong_checksum_is_a_miss(device: Device) -> None:
         rows = [("none", bytearray(1)), ("block", bytearray(100))]
         assert store.get(rows, damaged=damaged) == [None, None]
         assert damaged == ["block"]
+        # bytes behind the trailer
+        device.put("/export/block", stored + b"more")
+        assert store.get([("block", bytearray(100))]) == [None]
 
 
 def test_a_deadline_is_a_miss(device: Device, store: Blocks) -> None:
@@ -210,6 +213,17 @@ def test_damaged_blocks_are_removed_and_the_next_put_writes_them(
         device.error(REMOVE, errno.EACCES)
         assert run(store.get(room)) == [False, True]
         assert "damaged blocks stay: [Errno 13] Permission denied" in caplog.text
+
+
+def test_a_store_that_is_closed_takes_no_work(device: Device) -> None:
+    store = Background("server:/export", 60)
+    store.close()
+    store.close()
+    # a coroutine that nobody awaits is a warning, which is an error here
+    with pytest.raises(RuntimeError, match="closed"):
+        store.start(store.sizes(["a"]))
+    gc.collect()
+    assert device.objects == {}
 
 
 def test_stores_with_and_without_checksums_leave_each_others_blocks(device: Device) -> None:
@@ -373,10 +387,19 @@ def test_a_store_is_closed_once(device: Device) -> None:
     del dropped
     gc.collect()
     assert device.objects == {}
-    with pytest.raises(OSError, match="at most"):
-        blocks("server:/export", in_flight=1 << 20)
+    for sessions, in_flight in ((1, 1 << 20), (1, -1), (0, 0), (-1, 0)):
+        with pytest.raises(ValueError, match="at most 65536"):
+            blocks("server:/export", sessions=sessions, in_flight=in_flight)
     gc.collect()
     assert device.objects == {}
+
+
+def test_a_timeout_is_a_number_of_seconds(device: Device, store: Blocks) -> None:
+    del device
+    for wrong in (math.nan, 1e300, 4_294_968):
+        with pytest.raises(ValueError, match="at most 4000000 seconds"):
+            store.exists(["a"], timeout=wrong)
+    assert store.exists(["a"], timeout=math.inf) == store.exists(["a"]) == [None]
 
 
 def test_a_store_in_a_cycle_ends_before_its_sessions(device: Device) -> None:
