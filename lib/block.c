@@ -226,9 +226,6 @@ static void request_ended(struct nfsrdma_blocks *store, const struct nfsrdma_com
 	uint64_t number = completion->user_data >> BLOCK_TAG_SHIFT;
 	struct block_op *op = &store->ops[number];
 
-	/* of a batch that the caller should not have made */
-	if (number >= store->nops || !op->pending)
-		return;
 	op->pending--;
 	if (op->step == STEP_READ || op->step == STEP_WRITE)
 		block_step_part_ended(store, op, completion->user_data & BLOCK_SIZE_MOST, completion);
@@ -323,12 +320,22 @@ static bool start_next(struct nfsrdma_blocks *store)
 	return true;
 }
 
+/* From now on, the batches of the sessions are for the store, or are refused */
+static void set_calls(struct nfsrdma_blocks *store, bool store_calls)
+{
+	size_t i;
+
+	for (i = 0; i < store->nmembers; i++)
+		store->members[i].session->store_calls = store_calls;
+}
+
 /* Prepare and send what there is room for */
 static void fill(struct nfsrdma_blocks *store)
 {
 	struct block_member *each, *end = store->members + store->nmembers;
 	bool again;
 
+	set_calls(store, true);
 	do {
 		again = start_next(store);
 		for (each = store->members; each < end; each++)
@@ -343,6 +350,7 @@ static void fill(struct nfsrdma_blocks *store)
 			collect(store, each);
 		}
 	} while (again);
+	set_calls(store, false);
 }
 
 /* --- deadlines and cancels --- */
@@ -606,6 +614,23 @@ static int check_member(const struct nfsrdma_session *session, const struct nfsr
 	return 0;
 }
 
+/* Check the sessions of a new store */
+static int check_members(struct nfsrdma_session *const *sessions, size_t count)
+{
+	size_t i, j;
+	int rc = 0;
+
+	if (!count || count > BLOCK_MEMBERS_MOST)
+		return fail(-EINVAL, "%zu sessions: 1 to %d", count, BLOCK_MEMBERS_MOST);
+	for (i = 0; i < count && !rc; i++) {
+		rc = check_member(sessions[i], sessions[0]);
+		for (j = 0; j < i && !rc; j++)
+			if (sessions[j] == sessions[i])
+				rc = fail(-EINVAL, "sessions %zu and %zu are the same", j, i);
+	}
+	return rc;
+}
+
 static int add_member(struct nfsrdma_blocks *store, struct nfsrdma_session *session)
 {
 	struct block_member *member = &store->members[store->nmembers];
@@ -678,10 +703,8 @@ EXPORTED int nfsrdma_blocks_open(struct nfsrdma_session *const *sessions, size_t
 {
 	struct nfsrdma_blocks *store;
 	size_t i;
-	int rc = count && count <= BLOCK_MEMBERS_MOST ? 0 : fail(-EINVAL, "%zu sessions: 1 to %d", count, BLOCK_MEMBERS_MOST);
+	int rc = check_members(sessions, count);
 
-	for (i = 0; i < count && !rc; i++)
-		rc = check_member(sessions[i], sessions[0]);
 	if (rc)
 		return rc;
 	store = calloc(1, sizeof(*store));

@@ -430,7 +430,7 @@ static int submit_batch(struct nfsrdma_session *session)
 
 EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 {
-	int rc = process_check(session);
+	int rc = batch_check(session);
 
 	if (rc)
 		return rc;
@@ -443,7 +443,7 @@ EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
 			  size_t count)
 {
-	int rc = process_check(session);
+	int rc = batch_check(session);
 	bool found;
 
 	if (rc)
@@ -467,7 +467,7 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 			  size_t count, size_t min, int timeout)
 {
 	uint64_t until = timeout < 0 ? UINT64_MAX : now_ms() + timeout;
-	int rc = process_check(session);
+	int rc = batch_check(session);
 
 	if (rc)
 		return rc;

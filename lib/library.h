@@ -627,6 +627,7 @@ struct nfsrdma_session {
 	struct completion_ring done;	/* a place for each operation of options.depth */
 	uint32_t unfinished;
 	bool in_store;			/* a store of blocks has it */
+	bool store_calls;		/* that store makes the call */
 	bool fd_used;
 	int wake;			/* eventfd that makes the descriptor readable without a message; -1: none */
 	bool woken;

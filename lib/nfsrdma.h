@@ -260,7 +260,7 @@ int nfsrdma_connect(const char *target, const struct nfsrdma_options *options,
  * call returns.  The caller closes all files and directories of the session before.  The call ends the
  * registrations that are left: do not call nfsrdma_unregister() after it.
  *
- * Return: 0, or -EDEADLK: the session is open.
+ * Return: 0; -EDEADLK or -EBUSY (a store of blocks has it): the session is open.
  */
 int nfsrdma_disconnect(struct nfsrdma_session *session);
 
@@ -790,12 +790,12 @@ struct nfsrdma_block {
  * a thread, and belongs to one thread at a time, as its sessions do.  Each operation goes to the connected session that
  * has the least to do.  All sessions share the file handles: a further get of a block takes READs and nothing else.
  *
- * As long as the store is open, no batch of the caller goes to its sessions, and none of them is closed.
+ * As long as the store is open, the calls for batches and nfsrdma_disconnect() fail with -EBUSY for its sessions.
  *
- * Return: 0; -EINVAL for a wrong option, or sessions with other directories or versions; -E2BIG for an option that is
- * not 0 and that this version of the library does not have; -EOPNOTSUPP if the server takes too few operations in a
- * COMPOUND of NFSv4.1; -EBUSY if a session has unfinished operations, or another store has it; or another negative errno
- * value.
+ * Return: 0; -EINVAL for a wrong option, a session that is there twice, or sessions with other directories or versions;
+ * -E2BIG for an option that is not 0 and that this version of the library does not have; -EOPNOTSUPP if the server takes
+ * too few operations in a COMPOUND of NFSv4.1; -EBUSY if a session has unfinished operations, or another store has it; or
+ * another negative errno value.
  */
 int nfsrdma_blocks_open(struct nfsrdma_session *const *sessions, size_t count,
 			const struct nfsrdma_blocks_options *options, struct nfsrdma_blocks **blocks);
@@ -856,7 +856,7 @@ int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region);
  * @batch: number of the batch, for nfsrdma_blocks_cancel(); or NULL
  *
  * NFSRDMA_BLOCK_GET reads a whole file.  Its result is the number of bytes; -ENOENT if there is no such block; -EFBIG
- * if it is longer than @length.  It is never a mix of two versions of a block.  After an error the memory may have any
+ * if it is longer than @length; -ESTALE if it was replaced each time that the store looked it up.  It is never a mix of two versions of a block.  After an error the memory may have any
  * bytes.
  *
  * NFSRDMA_BLOCK_PUT makes a block or replaces it, at once and whole: it writes a file with another name in the same
@@ -868,8 +868,8 @@ int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region);
  * NFSRDMA_BLOCK_EXISTS has the size of the block as its result, or -ENOENT.  NFSRDMA_BLOCK_REMOVE has 0 or -ENOENT, the
  * latter also if the server executed it, restarted, and got it again.
  *
- * Operations of a batch have no order.  Symbolic links are not followed: -ELOOP.  The store keeps the file handles of
- * directories, too: do not rename those.
+ * Operations of a batch have no order.  Symbolic links are not followed: -ELOOP; a put replaces one that has the name of
+ * the block, and a remove removes it.  The store keeps the file handles of directories, too: do not rename those.
  *
  * An operation that misses its deadline completes when the server can no longer reach its memory: if the server has a
  * part of it, the connection ends first, and what other operations have on it is sent again.  The store needs no reply

@@ -299,6 +299,8 @@ EXPORTED int nfsrdma_disconnect(struct nfsrdma_session *session)
 
 	if (!session || rc)
 		return rc;
+	if (session->in_store)
+		return fail(-EBUSY, "%s: a store of blocks has the session: close the store first", session->host);
 	if (process_owns(session)) {
 		/* a reply to an unfinished read or write would complete it */
 		if (session->dialect && session->dialect->leave && !session->unfinished)

@@ -54,6 +54,10 @@ _LONGER = (-errno.EFBIG,)
 # results of a put or a remove that is not done, and is no error
 _LATE = (-errno.ETIMEDOUT,)
 _ABSENT = (-errno.ENOENT, *_LATE)
+# of the library
+_IN_FLIGHT_MOST = 65536
+TIMEOUT_MOST = 4_000_000
+"""Most seconds of a timeout: the library counts milliseconds in 32 bits."""
 _BELOW = "a signal handler uses the store whose call it interrupted"
 
 
@@ -73,6 +77,9 @@ def blocks(
     ``in_flight`` to ``trust`` are options of struct nfsrdma_blocks_options in lib/nfsrdma.h, and 0
     selects the default; other ``options`` are those of connect().
     """
+    if sessions < 1 or not 0 <= in_flight <= _IN_FLIGHT_MOST:
+        text = f"sessions {sessions}: at least 1; in_flight {in_flight}: at most {_IN_FLIGHT_MOST}"
+        raise ValueError(text)
     targets = [target] if isinstance(target, str) else list(target)
     library = load()
     with contextlib.ExitStack() as stack:
@@ -84,7 +91,7 @@ def blocks(
             "size": library.ffi.sizeof("struct nfsrdma_blocks_options"), "in_flight": in_flight,
             "handles": handles, "checksum": checksum, "trust": trust,
         }  # fmt: skip
-        store = Blocks(library, opened, in_flight or _IN_FLIGHT)
+        store = Blocks(library, opened, in_flight or _IN_FLIGHT, checksum)
         stack.push(store)
         store._open(library.ffi.new("struct nfsrdma_blocks_options *", given))
         stack.pop_all()
@@ -163,14 +170,19 @@ class BlockRegion:
 class Blocks(Uncopied):
     """A store of blocks.
 
-    Calls of several threads wait for each other, and tasks of event loops do not: for more threads,
-    open a store in each.  A process that was forked opens stores of its own.
+    ``timeout`` of a call is in seconds; None selects the timeout of the sessions.  Calls of several
+    threads wait for each other, and tasks of event loops do not: for more threads, open a store in
+    each.  A process that was forked opens stores of its own.
     """
 
-    def __init__(self, library: Library, sessions: list[Session], in_flight: int) -> None:
+    def __init__(
+        self, library: Library, sessions: list[Session], in_flight: int, checksum: bool
+    ) -> None:
         self._library, self._ffi, self._sessions = library, library.ffi, sessions
         self._functions = library.functions
         self._most = in_flight
+        # one that is longer than its buffer is damaged, as far as the store can see
+        self._misses = _LONGER if checksum else ()
         self._rlock = threading.RLock()
         self._store = Owned(library, "blocks", "store")
         self._serials = itertools.count(1)
@@ -286,16 +298,18 @@ class Blocks(Uncopied):
         rows: Iterable[tuple[str, Any]],
         timeout: float | None = None,
         longer_is_a_miss: bool = False,
+        damaged: list[str] | None = None,
     ) -> list[int | None]:
         """Read whole blocks into buffers: (name, buffer).
 
         Returns the size of each block, or None for a miss: there is no such block, it did not
         arrive within ``timeout`` seconds, or its checksum is wrong.  OSError for anything else,
         when all have completed: EFBIG for a block that is longer than its buffer, unless
-        ``longer_is_a_miss``.
+        ``longer_is_a_miss`` or the store has ``checksum``.  Names of blocks with a wrong checksum
+        are appended to ``damaged``.
         """
         batch = self._run(self._functions.NFSRDMA_BLOCK_GET, rows, timeout)
-        return _sizes(batch, _LONGER if longer_is_a_miss else ())
+        return _sizes(batch, _LONGER if longer_is_a_miss else self._misses, damaged)
 
     def put(self, rows: Iterable[tuple[str, Any]], timeout: float | None = None) -> list[bool]:
         """Make or replace blocks: (name, buffer).
@@ -320,10 +334,11 @@ class Blocks(Uncopied):
         rows: Iterable[tuple[str, Any]],
         timeout: float | None = None,
         longer_is_a_miss: bool = False,
+        damaged: list[str] | None = None,
     ) -> list[int | None]:
         """As get(), without blocking the event loop."""
         batch = await self._run_async(self._functions.NFSRDMA_BLOCK_GET, rows, timeout)
-        return _sizes(batch, _LONGER if longer_is_a_miss else ())
+        return _sizes(batch, _LONGER if longer_is_a_miss else self._misses, damaged)
 
     async def put_async(
         self, rows: Iterable[tuple[str, Any]], timeout: float | None = None
@@ -549,7 +564,12 @@ class Blocks(Uncopied):
 
 
 def _until(timeout: float | None) -> float:
-    return math.inf if timeout is None else time.monotonic() + timeout
+    if timeout is None or timeout == math.inf:
+        return math.inf
+    # not a number is not less
+    if not timeout <= TIMEOUT_MOST:
+        raise ValueError(f"timeout {timeout!r}: at most {TIMEOUT_MOST} seconds")
+    return time.monotonic() + timeout
 
 
 def _milliseconds(until: float) -> int:
@@ -567,7 +587,12 @@ def _check(batch: _Batch, allowed: tuple[int, ...]) -> None:
             raise OSError(-result, os.strerror(-result), name)
 
 
-def _sizes(batch: _Batch, more_misses: tuple[int, ...] = ()) -> list[int | None]:
+def _sizes(
+    batch: _Batch, more_misses: tuple[int, ...] = (), damaged: list[str] | None = None
+) -> list[int | None]:
+    if damaged is not None:
+        rows = zip(batch.names, batch.results, strict=True)
+        damaged.extend(name for name, result in rows if result == -errno.EBADMSG)
     _check(batch, _MISSES + more_misses)
     return [None if result < 0 else result for result in batch.results]
 

@@ -150,7 +150,11 @@ class Owned:
         """Free it by a function of the library, unless that is done; returns the result."""
         if self.exists:
             noted(self._ended, getattr(self._functions, f"nfsrdma_{function}"), self.box[0])
-        return self._ended[0] if self._ended else 0
+        status = self._ended[0] if self._ended else 0
+        if status == -errno.EBUSY:
+            # it still exists; a store of blocks ends its sessions itself
+            self._ended.clear()
+        return status
 
 
 class Registration(Owned):

@@ -9,19 +9,23 @@ import copy
 import errno
 import gc
 import itertools
+import logging
+import math
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from device import READ, RENAME, WRITE, Device
+from device import READ, REMOVE, RENAME, WRITE, Device
 from unit.device_fixtures import device, device_library
 
+from nfsrdma_tools.client.adapters import background
+from nfsrdma_tools.client.adapters.background import Background
 from nfsrdma_tools.client.blocks import Blocks, blocks
 
 __all__ = ["device", "device_library"]
@@ -116,6 +120,13 @@ def test_a_block_with_a_wrong_checksum_is_a_miss(device: Device) -> None:
         stored = device.get("/export/block")
         assert stored and len(stored) == 132
         device.put("/export/block", b"y" + stored[1:])
+        assert store.get([("block", bytearray(100))]) == [None]
+        damaged: list[str] = []
+        rows = [("none", bytearray(1)), ("block", bytearray(100))]
+        assert store.get(rows, damaged=damaged) == [None, None]
+        assert damaged == ["block"]
+        # bytes behind the trailer
+        device.put("/export/block", stored + b"more")
         assert store.get([("block", bytearray(100))]) == [None]
 
 
@@ -312,6 +323,89 @@ def test_a_task_that_is_canceled_gets_its_memory(device: Device, store: Blocks) 
     asyncio.run(main())
 
 
+# --- what the adapters share ---
+
+
+def test_damaged_blocks_are_removed_and_the_next_put_writes_them(
+    device: Device, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.closing(Background("server:/export", 60, checksum=True)) as store:
+        given = [("a/1", b"x" * 100), ("a/2", b"y" * 100)]
+        room = [(name, bytearray(100)) for name, _ in given]
+
+        def run(work: Coroutine[Any, Any, Any]) -> Any:
+            return store.start(work).result()
+
+        assert run(store.put(given)) == ([True, True], [0, 1])
+        (path,) = (f"/export/a/{name}" for name in device.names("/export/a") if name[0] == "1")
+        stored = device.get(path)
+        assert stored
+        device.put(path, b"y" + stored[1:])
+        assert run(store.get(room)) == [False, True]
+        assert "the checksum of a/1.crc32c is wrong: remove" in caplog.text
+        assert run(store.sizes(["a/1", "a/2"])) == [None, 100]
+        assert run(store.put(given)) == ([True, True], [0])
+        assert run(store.get(room)) == [True, True]
+        # one that cannot be removed is a miss
+        device.put(path, b"y" + stored[1:])
+        device.error(REMOVE, errno.EACCES)
+        assert run(store.get(room)) == [False, True]
+        assert "damaged blocks stay: [Errno 13] Permission denied" in caplog.text
+
+
+def test_a_store_that_is_closed_takes_no_work(device: Device) -> None:
+    store = Background("server:/export", 60)
+    store.close()
+    store.close()
+    # a coroutine that nobody awaits is a warning, which is an error here
+    with pytest.raises(RuntimeError, match="closed"):
+        store.start(store.sizes(["a"]))
+    gc.collect()
+    assert device.objects == {}
+
+
+def test_stores_with_and_without_checksums_leave_each_others_blocks(device: Device) -> None:
+    del device
+    with (
+        contextlib.closing(Background("server:/export", 60)) as plain,
+        contextlib.closing(Background("server:/export", 60, checksum=True)) as checked,
+    ):
+        for _ in range(2):
+            wrote = [
+                each.start(each.put([("a", b"x" * 100)])).result() for each in (plain, checked)
+            ]
+            rooms = [each.start(each.get([("a", bytearray(100))])) for each in (plain, checked)]
+            assert [each.result() for each in rooms] == [[True], [True]]
+        assert wrote == [([True], []), ([True], [])]
+
+
+@pytest.mark.parametrize("timeout", ["2", None, True, 0, -1, math.nan, math.inf, 1e300])
+def test_a_timeout_of_an_adapter_is_checked(device: Device, timeout: Any) -> None:
+    with pytest.raises(ValueError, match="seconds"):
+        Background("server:/export", timeout)
+    assert device.objects == {}
+
+
+def test_failures_of_one_kind_are_one_line(
+    device: Device, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del device
+    now, log = 100.0, logging.getLogger("adapter")
+    monkeypatch.setattr(background, "monotonic", lambda: now)
+    with contextlib.closing(Background("server:/export", 60)) as store:
+        for _ in range(10):
+            store.log_failure(log, "store", OSError(errno.ENOSPC, "full"))
+        store.log_failure(log, "store", OSError(errno.EACCES, "no"))
+        now += 60
+        store.log_failure(log, "store", OSError(errno.ENOSPC, "full"))
+        store.log_failure(log, "store", TypeError("a fault"))
+    assert caplog.messages == [
+        "store: [Errno 28] full", "store: [Errno 13] no",
+        "store: [Errno 28] full (9 more like it before)", "store: a fault",
+    ]  # fmt: skip
+    assert [bool(each.exc_info) for each in caplog.records] == [False] * 3 + [True]
+
+
 # --- interrupts, threads, processes ---
 
 
@@ -431,10 +525,32 @@ def test_a_store_is_closed_once(device: Device) -> None:
     del dropped
     gc.collect()
     assert device.objects == {}
-    with pytest.raises(OSError, match="at most"):
-        blocks("server:/export", in_flight=1 << 20)
+    for sessions, in_flight in ((1, 1 << 20), (1, -1), (0, 0), (-1, 0)):
+        with pytest.raises(ValueError, match="at most 65536"):
+            blocks("server:/export", sessions=sessions, in_flight=in_flight)
     gc.collect()
     assert device.objects == {}
+
+
+def test_a_timeout_is_a_number_of_seconds(device: Device, store: Blocks) -> None:
+    del device
+    for wrong in (math.nan, 1e300, 4_294_968):
+        with pytest.raises(ValueError, match="at most 4000000 seconds"):
+            store.exists(["a"], timeout=wrong)
+    assert store.exists(["a"], timeout=math.inf) == store.exists(["a"]) == [None]
+
+
+def test_a_store_in_a_cycle_ends_before_its_sessions(device: Device) -> None:
+    """The collector finalizes them in any order."""
+    for first in range(2):
+        store = blocks("server:/export")
+        (session,) = store._sessions
+        made: Any = [[session, store][first]]
+        made.append(made)
+        made.append([store, session][first])
+        del store, session, made
+        gc.collect()
+        assert device.objects == {}
 
 
 def test_a_child_process_has_no_store(store: Blocks) -> None:

@@ -300,12 +300,40 @@ def test_a_session_is_in_one_state(device: Device, opened: Open) -> None:
         assert functions.nfsrdma_disconnect(other[0]) == 0
     assert open_with(free) == 0
     assert functions.nfsrdma_blocks_close(box[0]) == 0
-    assert open_with(free[:1] * 2) < 0
+    assert open_with(free[:1] * 2) == -errno.EINVAL
+    assert "sessions 0 and 1 are the same" in store.message()
     # a store gives its sessions back
     assert open_with(free) == 0
     assert functions.nfsrdma_blocks_close(box[0]) == 0
     for session in free:
         assert functions.nfsrdma_disconnect(session) == 0
+
+
+def test_a_session_of_a_store_is_not_closed_and_has_no_other_batch(opened: Open) -> None:
+    store = opened(2)
+    functions, ffi, (session, _) = store.functions, store.ffi, store.sessions
+    assert store.one(PUT, "block", b"data") == 4
+    file, done = ffi.new("struct nfsrdma_file **"), ffi.new("struct nfsrdma_completion[]", 4)
+    assert functions.nfsrdma_open(session, b"block", os.O_RDWR, 0, file) == 0
+    room = ffi.new("char[]", 4)
+    ranges = ffi.new("struct nfsrdma_range *", {"file": file[0], "buf": room, "count": 4})
+    for status in (
+        functions.nfsrdma_disconnect(session),
+        functions.nfsrdma_prepare_read(file[0], room, 4, 0, 1),
+        functions.nfsrdma_prepare_write(file[0], room, 4, 0, 1),
+        functions.nfsrdma_prepare_reads(ranges, 1),
+        functions.nfsrdma_prepare_fsync(file[0], 1),
+        functions.nfsrdma_prepare_close(file[0], 1),
+        functions.nfsrdma_submit(session),
+        functions.nfsrdma_peek(session, done, 4),
+        functions.nfsrdma_wait(session, done, 4, 1, 0),
+    ):
+        assert status == -errno.EBUSY
+        assert "a store of blocks has the session" in store.message()
+    # calls of one file at a time are not batches
+    assert functions.nfsrdma_pread(file[0], room, 4, 0) == 4
+    assert bytes(ffi.buffer(room)) == store.read("block") == b"data"
+    assert functions.nfsrdma_close(file[0]) == 0
 
 
 # --- the calls that they take ---
