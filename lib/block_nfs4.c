@@ -13,8 +13,8 @@
  * and the only one, because nfsd returns wrong bytes for more than one in a COMPOUND.
  *
  * STORE opens the draft, writes, closes and renames it.  VERIFY of its size follows WRITE: a server that has written
- * fewer bytes ends there, and a step WRITE follows.  A block with a trailer would be two WRITEs, of which nfsd stores
- * wrong bytes.  COMMIT is no part of RENAME, because its verifier has to be that of the WRITEs before the block may be
+ * fewer bytes ends there, and a step WRITE follows.  A block with a trailer would be two WRITEs: what nfsd stored of
+ * those failed its checksum.  COMMIT is no part of RENAME, because its verifier has to be that of the WRITEs before the block may be
  * replaced.
  *
  * The stateid of a draft is of use to the session that has opened it.  If the server does not know it any more, the put

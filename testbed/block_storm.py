@@ -135,7 +135,7 @@ class Storm:
             first = self.oracle.serial
             rows = [(name, self.oracle.begin(which, kind, name)) for name in names]
         begin = self.begun[which] = time.monotonic()
-        results: list[int] = self.stores[which]._run(kind, rows, DEADLINE).results
+        results: list[int] = self.stores[which]._run(kind, rows, DEADLINE).in_order()
         end = time.monotonic()
         self.begun[which] = 0.0
         with self.lock:

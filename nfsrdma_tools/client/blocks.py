@@ -43,7 +43,6 @@ _INDEX_BITS = 32
 _INDEX_MASK = (1 << _INDEX_BITS) - 1
 # a token is read as a signed number
 _SERIAL_MASK = (1 << (63 - _INDEX_BITS)) - 1
-_PENDING = object()
 # Python handles signals between two waits, and lets another thread have the lock
 _SLICE_MS = 200
 # 24 days
@@ -109,7 +108,8 @@ class _Batch:
         """Memory that is not behind the buffer protocol."""
         self.kept = kept
         """Memory that the library uses."""
-        self.results: list[Any] = [_PENDING] * len(names)
+        self.results: dict[int, int] = {}
+        """Those of completed operations by index: a search for the others would take long."""
         self.taken = 0
         """Operations that the library has, or has had."""
         self.numbers: list[Any] = []
@@ -119,12 +119,16 @@ class _Batch:
     @property
     def done(self) -> bool:
         """Whether all operations have completed."""
-        return _PENDING not in self.results
+        return len(self.results) == len(self.names)
 
     @property
     def waiting(self) -> int:
         """Operations that the library has."""
-        return self.results[: self.taken].count(_PENDING)
+        return self.taken - len(self.results)
+
+    def in_order(self) -> list[int]:
+        """The results of all operations, which have completed."""
+        return list(map(self.results.__getitem__, range(len(self.names))))
 
 
 class BlockRegion:
@@ -472,7 +476,8 @@ class Blocks(Uncopied):
             if status != -errno.EAGAIN:
                 raise self._library.error(status)
         if time_left <= 1:
-            batch.results[batch.taken :] = [-errno.ETIMEDOUT] * left
+            late = range(batch.taken, len(batch.names))
+            batch.results.update(dict.fromkeys(late, -errno.ETIMEDOUT))
             batch.taken = len(batch.names)
 
     def _wait(self, least: int, timeout: int) -> None:
@@ -526,9 +531,9 @@ class Blocks(Uncopied):
         for view in batch.views:
             view.release()
         self._ffi.release(text)
-        batch.results[:] = [
-            -errno.ECANCELED if result is _PENDING else result for result in batch.results
-        ]
+        if not batch.done:
+            canceled = dict.fromkeys(range(len(batch.names)), -errno.ECANCELED)
+            batch.results = canceled | batch.results
         batch.when_done()
 
     # --- asyncio ---
@@ -578,28 +583,28 @@ def _milliseconds(until: float) -> int:
     return _MOST_MS if seconds * 1000 > _MOST_MS else math.ceil(seconds * 1000)
 
 
-def _check(batch: _Batch, allowed: tuple[int, ...]) -> None:
-    """OSError of the first result that is another error."""
-    if min(batch.results, default=0) >= 0:
-        return
-    for name, result in zip(batch.names, batch.results, strict=True):
-        if result < 0 and result not in allowed:
-            raise OSError(-result, os.strerror(-result), name)
+def _checked(batch: _Batch, allowed: tuple[int, ...]) -> list[int]:
+    """The results; OSError of the first one that is another error."""
+    results = batch.in_order()
+    if min(results, default=0) < 0:
+        for name, result in zip(batch.names, results, strict=True):
+            if result < 0 and result not in allowed:
+                raise OSError(-result, os.strerror(-result), name)
+    return results
 
 
 def _sizes(
     batch: _Batch, more_misses: tuple[int, ...] = (), damaged: list[str] | None = None
 ) -> list[int | None]:
     if damaged is not None:
-        rows = zip(batch.names, batch.results, strict=True)
+        rows = zip(batch.names, batch.in_order(), strict=True)
         damaged.extend(name for name, result in rows if result == -errno.EBADMSG)
-    _check(batch, _MISSES + more_misses)
-    return [None if result < 0 else result for result in batch.results]
+    results = _checked(batch, _MISSES + more_misses)
+    return [None if result < 0 else result for result in results]
 
 
 def _good(batch: _Batch, allowed: tuple[int, ...]) -> list[bool]:
-    _check(batch, allowed)
-    return [result >= 0 for result in batch.results]
+    return [result >= 0 for result in _checked(batch, allowed)]
 
 
 def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
