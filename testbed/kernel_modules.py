@@ -10,16 +10,14 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.lab import image, kernels
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["patched", "place"]
+__all__ = ["place", "replace"]
 
-# modprobe prefers this folder
-_INSTALL = """
-folder=/lib/modules/$(uname -r)/updates
+# the module of Debian loads what it needs; nothing uses it
+_REPLACE = """
 name=$(modinfo -F name /run/patched.ko)
-mkdir -p "$folder"
-mv /run/patched.ko "$folder/$name.ko"
-depmod
-echo "$name"
+modprobe "$name"
+rmmod "$name"
+insmod /run/patched.ko
 """
 
 
@@ -34,11 +32,10 @@ def place(lab: Nodes, source: Path, path: str, *nodes: str) -> None:
             lab.run(node, "tee", path, stdin=file.read_bytes())
 
 
-def patched(lab: Nodes, node: str, patches: Path, folder: str) -> str:
-    """Compile the module of a folder of the kernel's source with a patch, for the node's modprobe.
+def replace(lab: Nodes, node: str, patches: Path, folder: str) -> None:
+    """Compile the module of a folder of the kernel's source with a patch, and load it in its place.
 
     ``patches`` has one for this kernel, whose name begins with it, or one for the newest.
-    Returns the name of the module.
     """
     kernel = kernels.find(lab.config.kernel)
     (patch,) = [*patches.glob(f"{kernel.name}-0001-*.patch")] or patches.glob("0001-*.patch")
@@ -49,4 +46,4 @@ def patched(lab: Nodes, node: str, patches: Path, folder: str) -> str:
         run("patch", "-p1", "-F3", "-i", patch.resolve(), cwd=tree)
         (tree / "Kbuild").write_text(f"obj-m := {folder}/\n")
         place(lab, tree, "/run/patched.ko", node)
-    return lab.run(node, "sh", "-ec", _INSTALL).stdout.strip()
+    lab.run(node, "sh", "-ec", _REPLACE)

@@ -12,22 +12,21 @@ from lab.card.test_card_dma import bounced
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.kernel_modules import patched
+from testbed.kernel_modules import replace
 from testbed.labs import START, cards_lab
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("findings")]
 
 FINDINGS = Path(__file__).parents[3] / "docs/dev/findings"
 STOP = "systemctl stop nfs-server; umount -q /proc/fs/nfsd; modprobe -r nfsd rpcrdma"
+MOUNT = "modprobe nfsd; mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd"
 
 
-def replace(lab: Lab, finding: str, folder: str) -> None:
+def patched(lab: Lab, finding: str, folder: str) -> None:
     """Have nfsd run with a module of this folder of the kernel that has the finding's patch."""
-    module = patched(lab, "server", FINDINGS / finding, folder)
-    lab.run("server", "sh", "-ec", STOP)
-    lab.run("server", "sh", "-c", f"modprobe rpcrdma; {START}")
-    # compiled out of the kernel's tree
-    assert "O" in lab.run("server", "cat", f"/sys/module/{module}/taint").stdout
+    lab.run("server", "sh", "-c", STOP)
+    replace(lab, "server", FINDINGS / finding, folder)
+    lab.run("server", "sh", "-c", f"modprobe rpcrdma; {MOUNT}; {START}")
 
 
 def wrong_reads(lab: Lab) -> int:
@@ -44,7 +43,7 @@ def test_nfsd_returns_several_reads(pytestconfig: pytest.Config) -> None:
     with Lab(LabConfig(f"test-several-reads-{os.getpid()}", kernel=kernel, extras=True)) as lab:
         assert wrong_reads(lab) == (kernel != "6.1")
         if kernel != "6.1":
-            replace(lab, "nfsd-several-reads", "fs/nfsd")
+            patched(lab, "nfsd-several-reads", "fs/nfsd")
             assert wrong_reads(lab) == 0
 
 
@@ -53,5 +52,5 @@ def test_svcrdma_stores_data_of_bounce_buffers(pytestconfig: pytest.Config) -> N
         pytest.skip("the fault came with 6.8; missed: nothing")
     with cards_lab(pytestconfig, "bounce-buffers", dma="swiotlb") as lab:
         assert bounced(lab) == (True, False)
-        replace(lab, "svcrdma-bounce-buffers", "net/sunrpc/xprtrdma")
+        patched(lab, "svcrdma-bounce-buffers", "net/sunrpc/xprtrdma")
         assert bounced(lab) == (True, True)
