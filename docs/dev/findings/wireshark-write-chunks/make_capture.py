@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a capture: a COMPOUND with three READs, each with a Write chunk, and RDMA Writes.
 
-Usage, from the top folder: PYTHONPATH=.:tests .venv/bin/python THIS_FILE several-write-chunks.pcapng
+Usage, from the top folder: PYTHONPATH=.:tests .venv/bin/python THIS_FILE CAPTURE
 """
 
 import sys
