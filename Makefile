@@ -41,7 +41,7 @@ test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, race
 	@tools/setup arm64
 	$(LONG_TESTS) -m nightly tests/lab tests/distributions tests/frameworks
 
-lint: dev ## ruff, import-linter, mypy --strict, codespell, banned phrases, ansible-lint; lint-kernel for kmod/
+lint: dev ## ruff, import-linter, mypy --strict, codespell, banned phrases, licences, ansible-lint; lint-kernel for kmod/
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target lint-playbooks lint-code
 
 lint-code:
@@ -51,6 +51,7 @@ lint-code:
 	$(BIN)/mypy
 	$(BIN)/codespell
 	$(BIN)/python tools/words.py
+	$(BIN)/reuse lint --lines
 
 lint-playbooks:
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/.venv/collections" ansible-lint
