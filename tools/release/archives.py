@@ -26,7 +26,7 @@ def compress(data: bytes) -> bytes:
 
 
 def normalize(archive: Path, epoch: int) -> None:
-    """Write a .tar.gz again: sorted, of root, with two modes only and the time ``epoch``."""
+    """Write a .tar or .tar.gz again: sorted, of root, with two modes and the time ``epoch``."""
     tar = io.BytesIO()
     with tarfile.open(archive) as old, tarfile.open(fileobj=tar, mode="w") as new:
         for member in sorted(old.getmembers(), key=lambda each: each.name):
@@ -37,7 +37,8 @@ def normalize(archive: Path, epoch: int) -> None:
             member.mode = 0o755 if runs else 0o644
             member.pax_headers = {}
             new.addfile(member, old.extractfile(member) if member.isfile() else None)
-    archive.write_bytes(compress(tar.getvalue()))
+    data = tar.getvalue()
+    archive.write_bytes(compress(data) if archive.suffix == ".gz" else data)
 
 
 def difference(name: str, first: bytes, second: bytes) -> str:

@@ -233,8 +233,17 @@ def chart_library(build: Build) -> dict[str, Any]:
 
 
 def container(build: Build, out: Path) -> None:
-    """The container image."""
-    raise NotBuiltError(f"container image of {build.version} in {out.name}: not yet")
+    """The container image, with Debian's package of the program in it."""
+    if not is_installed("buildah"):
+        raise NotBuiltError("container image: buildah is not installed")
+    package = build.work / f"packages/nfsrdma-tools_{build.version}_all.deb"
+    if not package.exists():
+        raise NotBuiltError("container image: it needs the Debian package")
+    shutil.copy(package, out)
+    run(sys.executable, build.root / "tools/container.py", "", out, timeout=SECONDS, cwd=build.root)
+    (out / package.name).unlink()
+    (archive,) = out.glob("*.tar")
+    normalize(archive, build.epoch)
 
 
 STEPS: dict[str, Callable[[Build, Path], None]] = {
