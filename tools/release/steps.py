@@ -175,7 +175,8 @@ def rpm(build: Build, out: Path) -> None:
         "use_source_date_epoch_as_buildtime": "1",
         "clamp_mtime_to_source_date_epoch": "1",
         "__python3": str(build.python),
-        "python3_sitelib": "/usr/lib/python3/site-packages",
+        # where pip installs for a prefix; Python would name the folder of the venv
+        "python3_sitelib": f"/usr/lib/python3.{sys.version_info.minor}/site-packages",
     }
     defines = [word for key, value in macros.items() for word in ("--define", f"{key} {value}")]
     build.run("rpmbuild", *defines, "--nodeps", "-bs", spec)
