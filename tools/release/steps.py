@@ -54,8 +54,8 @@ class Build(NamedTuple):
         """The Python that builds: that of a venv with the recorded packages."""
         return self.work / "python/venv/bin/python"
 
-    def run(self, *argv: str | Path, **environment: str) -> str:
-        """Run a program over the sources; returns its output."""
+    def run(self, *argv: str | Path, folder: Path | None = None, **environment: str) -> str:
+        """Run a program in a folder, by default that of the sources; returns its output."""
         known = {
             "SOURCE_DATE_EPOCH": str(self.epoch),
             "PYTHONPATH": str(self.tree),
@@ -66,7 +66,7 @@ class Build(NamedTuple):
             "NO_COLOR": "1",
             "PYTHONHASHSEED": "0",
         }
-        return run(*argv, timeout=SECONDS, cwd=self.tree, env=known | environment).stdout
+        return run(*argv, timeout=SECONDS, cwd=folder or self.tree, env=known | environment).stdout
 
 
 def tree(build: Build, out: Path) -> None:
@@ -169,22 +169,28 @@ def rpm(build: Build, out: Path) -> None:
     copy(build, build.tree / SPEC, spec)
     copy(build, next((build.work / "source").glob("*.tar.gz")), sources)
     macros = {
-        "_topdir": str(top),
+        # the header of a source package has the scripts with their paths
+        "_topdir": ".",
         "_buildhost": "release",
         "dist": "%{nil}",
         "use_source_date_epoch_as_buildtime": "1",
         "clamp_mtime_to_source_date_epoch": "1",
-        "__python3": str(build.python),
         # where pip installs for a prefix; Python would name the folder of the venv
         "python3_sitelib": f"/usr/lib/python3.{sys.version_info.minor}/site-packages",
     }
-    defines = [word for key, value in macros.items() for word in ("--define", f"{key} {value}")]
-    build.run("rpmbuild", *defines, "--nodeps", "-bs", spec)
-    (package,) = (top / "SRPMS").glob("*.src.rpm")
     build.run("rpmlint", "-c", (build.tree / SPEC).with_name("rpmlint.toml"), build.tree / SPEC)
-    build.run("rpmbuild", *defines, "--nodeps", "-bb", spec)
+    build.run(*rpmbuild(macros), "-bs", spec, folder=top)
+    (package,) = (top / "SRPMS").glob("*.src.rpm")
+    macros |= {"_topdir": str(top), "__python3": str(build.python)}
+    build.run(*rpmbuild(macros), "-bb", spec)
     shutil.move(package, out)
     shutil.rmtree(top)
+
+
+def rpmbuild(macros: dict[str, str]) -> list[str]:
+    """The words of rpmbuild with macros."""
+    defines = [word for key, value in macros.items() for word in ("--define", f"{key} {value}")]
+    return ["rpmbuild", *defines, "--nodeps"]
 
 
 def copy(build: Build, file: Path, place: Path) -> None:
