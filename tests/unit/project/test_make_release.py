@@ -93,7 +93,7 @@ def test_a_placeholder_is_named(tree: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES[1:], ids=lambda place: place.files)
 def test_another_version_in_one_place_is_named(tree: Path, place: object) -> None:
-    files, pattern = PLACES[PLACES.index(place)]  # type: ignore[arg-type]
+    files, pattern = PLACES[PLACES.index(place)]
     file = next(
         path for path in sorted(tree.glob(files)) if re.search(pattern, path.read_text(), re.M)
     )
