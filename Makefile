@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup dev sweep test test-main test-lab test-nightly lint lint-code lint-playbooks lint-kernel unit image bench campaign docs reference fio-engine wheel zipapp deb container clean
+.PHONY: help setup dev sweep test test-main test-lab test-nightly lint lint-code lint-playbooks lint-kernel unit image bench campaign docs reference fio-engine wheel zipapp deb container release release-check clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -41,7 +41,7 @@ test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, race
 	@tools/setup arm64
 	$(LONG_TESTS) -m nightly tests/lab tests/distributions tests/frameworks
 
-lint: dev ## ruff, import-linter, mypy --strict, codespell, banned phrases, ansible-lint; lint-kernel for kmod/
+lint: dev ## ruff, import-linter, mypy --strict, codespell, banned phrases, licences, ansible-lint; lint-kernel for kmod/
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target lint-playbooks lint-code
 
 lint-code:
@@ -51,6 +51,7 @@ lint-code:
 	$(BIN)/mypy
 	$(BIN)/codespell
 	$(BIN)/python tools/words.py
+	$(BIN)/reuse lint --lines
 
 lint-playbooks:
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/.venv/collections" ansible-lint
@@ -93,6 +94,14 @@ deb: setup ## dist/*.deb for Debian 13: nfsrdma-tools, nfsrdma-dkms, libnfsrdma0
 
 container: deb ## dist/nfsrdma-tools-VERSION-container.tar, an image for podman, Docker and Kubernetes, on a Debian 13 that it makes, or on BASE=debian:trixie-slim; needs buildah
 	@$(BIN)/python tools/container.py $(BASE)
+
+release: setup ## dist/release-VERSION: all that is released, with checksums; refuses a tree that is not ready: ARGS=--check lists why, ARGS=--draft builds all the same
+	@tools/setup release
+	@PYTHONPATH=$(CURDIR):$(CURDIR)/tools $(BIN)/python -m release $(ARGS)
+
+release-check: setup ## Build a draft of the release twice, under different conditions, and compare the files byte by byte (half an hour)
+	@tools/setup release
+	@PYTHONPATH=$(CURDIR):$(CURDIR)/tools $(BIN)/python -m release.twice
 
 clean: ## Remove .venv, out and dist, and images and snapshots of other recipes
 	@if test -x $(BIN)/nfsrdma; then $(BIN)/nfsrdma lab clean; fi

@@ -5,10 +5,20 @@
 
 #include "library.h"
 
-/* Is there a place for another operation?  0, or -EAGAIN, or -EOWNERDEAD */
-static inline int batch_room(const struct nfsrdma_session *session)
+/* May the caller use the batch of the session?  0, -EBUSY, or as process_check() */
+static inline int batch_check(const struct nfsrdma_session *session)
 {
 	int rc = process_check(session);
+
+	if (rc || !session->in_store || session->store_calls)
+		return rc;
+	return fail(-EBUSY, "%s: a store of blocks has the session", session->host);
+}
+
+/* Is there a place for another operation?  0, -EAGAIN, or as batch_check() */
+static inline int batch_room(const struct nfsrdma_session *session)
+{
+	int rc = batch_check(session);
 
 	if (rc)
 		return rc;

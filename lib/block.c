@@ -36,6 +36,9 @@
 #define DISCARD_TIMEOUT		2000
 #define CLOSE_TIMEOUT		1000
 
+/* The same, for a DISCARD that nobody waits for with NFSv4.1: after a lease, a server ends what is open by itself */
+#define LEASE_TIMEOUT		90000
+
 /* The same, between two looks at the connections in a loop that does not sleep */
 #define LOOK_EVERY		10
 
@@ -44,6 +47,8 @@
 struct nfsrdma_blocks_region {
 	struct nfsrdma_blocks_region *next;
 	struct nfsrdma_blocks *blocks;
+	const void *addr;
+	size_t length;
 	struct nfsrdma_region *each[BLOCK_MEMBERS_MOST];
 };
 
@@ -107,15 +112,29 @@ static void change_member(struct nfsrdma_blocks *store, struct block_op *op)
 		op->member = each;
 }
 
+/* When to give up a DISCARD; @lingers: nobody waits for it */
+static uint64_t discard_until(struct nfsrdma_blocks *store, bool lingers)
+{
+	uint64_t until = now_ms() + (lingers && store->dialect->keeps ? LEASE_TIMEOUT : DISCARD_TIMEOUT);
+
+	if (until < store->earliest)
+		store->earliest = until;
+	return until;
+}
+
 /* Have the draft removed; false if too many operations do that already */
 static bool discard(struct nfsrdma_blocks *store, struct block_op *op)
 {
+	uint64_t until;
+
 	if (op->stopped && store->lingering >= store->options.in_flight)
 		return false;
-	change_member(store, op);
-	op->deadline = now_ms() + DISCARD_TIMEOUT;
-	if (op->deadline < store->earliest)
-		store->earliest = op->deadline;
+	if (!store->dialect->keeps)
+		change_member(store, op);
+	until = discard_until(store, op->stopped);
+	/* one that has failed is reported when its draft is removed, but not after its deadline */
+	if (op->stopped || until < op->deadline)
+		op->deadline = until;
 	enter(op, STEP_DISCARD);
 	return true;
 }
@@ -128,6 +147,7 @@ static void finish_op(struct nfsrdma_blocks *store, struct block_op *op)
 		if (op->stopped) {
 			report(store, op, op->result);
 			store->lingering++;
+			op->stopped = 0;
 		}
 		return;
 	}
@@ -138,18 +158,53 @@ static void finish_op(struct nfsrdma_blocks *store, struct block_op *op)
 	release_op(store, op);
 }
 
+static void reset_op(struct block_op *op)
+{
+	op->active = true;
+	op->listed = op->reported = op->drafted = op->again = op->moved = op->ended = op->changed = false;
+	op->pending = op->begun = 0;
+	op->confirmed = 0;
+	op->error = op->stopped = 0;
+	op->result = 0;
+}
+
+/* A session that keeps the open draft of an operation has it removed, while another one goes on with the operation */
+static void leave_draft(struct nfsrdma_blocks *store, struct block_op *op, struct block_member *member)
+{
+	struct block_op *rest = TAILQ_FIRST(&store->unused);
+
+	op->drafted = false;
+	if (!rest || store->lingering >= store->options.in_flight)
+		return;
+	TAILQ_REMOVE(&store->unused, rest, waits);
+	reset_op(rest);
+	rest->kind = NFSRDMA_BLOCK_PUT;
+	rest->batch = op->batch;
+	rest->member = member;
+	rest->draft = op->draft;
+	rest->draft_dir = op->draft_dir;
+	rest->drafted = rest->reported = true;
+	rest->deadline = discard_until(store, true);
+	store->lingering++;
+	enter(rest, STEP_DISCARD);
+}
+
 /* The step once more, by another session */
 static enum block_state move_op(struct nfsrdma_blocks *store, struct block_op *op)
 {
+	struct block_member *before = op->member;
+
 	op->moved = false;
 	change_member(store, op);
+	if (store->dialect->keeps && op->drafted && op->member != before)
+		leave_draft(store, op, before);
 	return block_step_again(store, op);
 }
 
 /* All requests of the step have ended */
 static void conclude(struct nfsrdma_blocks *store, struct block_op *op)
 {
-	const struct block_step *step = &block_steps[op->step];
+	const struct block_step *step = &store->dialect->steps[op->step];
 	enum block_state next = STEP_DONE;
 
 	if (op->stopped && op->step != STEP_DISCARD)
@@ -171,9 +226,6 @@ static void request_ended(struct nfsrdma_blocks *store, const struct nfsrdma_com
 	uint64_t number = completion->user_data >> BLOCK_TAG_SHIFT;
 	struct block_op *op = &store->ops[number];
 
-	/* of a batch that the caller should not have made */
-	if (number >= store->nops || !op->pending)
-		return;
 	op->pending--;
 	if (op->step == STEP_READ || op->step == STEP_WRITE)
 		block_step_part_ended(store, op, completion->user_data & BLOCK_SIZE_MOST, completion);
@@ -199,7 +251,7 @@ static void collect(struct nfsrdma_blocks *store, struct block_member *member)
 /* Prepare what is left of an operation's step; returns whether it has nothing more to prepare */
 static bool prepare_op(struct nfsrdma_blocks *store, struct block_op *op)
 {
-	int rc = block_has_room(op->member) ? block_steps[op->step].prepare(store, op) : -EAGAIN;
+	int rc = block_has_room(op->member) ? store->dialect->steps[op->step].prepare(store, op) : -EAGAIN;
 
 	if (rc == -EAGAIN)
 		return false;
@@ -268,12 +320,22 @@ static bool start_next(struct nfsrdma_blocks *store)
 	return true;
 }
 
+/* From now on, the batches of the sessions are for the store, or are refused */
+static void set_calls(struct nfsrdma_blocks *store, bool store_calls)
+{
+	size_t i;
+
+	for (i = 0; i < store->nmembers; i++)
+		store->members[i].session->store_calls = store_calls;
+}
+
 /* Prepare and send what there is room for */
 static void fill(struct nfsrdma_blocks *store)
 {
 	struct block_member *each, *end = store->members + store->nmembers;
 	bool again;
 
+	set_calls(store, true);
 	do {
 		again = start_next(store);
 		for (each = store->members; each < end; each++)
@@ -288,6 +350,7 @@ static void fill(struct nfsrdma_blocks *store)
 			collect(store, each);
 		}
 	} while (again);
+	set_calls(store, false);
 }
 
 /* --- deadlines and cancels --- */
@@ -334,7 +397,7 @@ static void stop(struct nfsrdma_blocks *store, struct block_op *op, int error, c
 		/* it has its result */
 		report(store, op, op->result);
 		store->lingering++;
-		op->deadline = now_ms() + DISCARD_TIMEOUT;
+		op->deadline = discard_until(store, true);
 		return;
 	}
 	op->stopped = error;
@@ -363,7 +426,7 @@ static void move_ops(struct nfsrdma_blocks *store, const struct block_member *fr
 	struct block_op *op;
 
 	for (op = store->ops; op < store->ops + store->nops; op++) {
-		if (!op->active || op->member != from)
+		if (!op->active || op->member != from || (store->dialect->keeps && op->step == STEP_DISCARD))
 			continue;
 		op->moved = true;
 		end_requests(store, op, -ECONNRESET, "moved");
@@ -536,8 +599,11 @@ static int check_member(const struct nfsrdma_session *session, const struct nfsr
 		return rc;
 	if (!session->directory)
 		return fail(-EINVAL, "%s: the session has no directory", session->host);
-	if (session->options.version != 3)
-		return fail(-EOPNOTSUPP, "%s: a store of blocks needs NFSv3", session->host);
+	if (session->options.version != first->options.version)
+		return fail(-EINVAL, "%s: sessions of a store have one version of NFS", session->host);
+	if (session->options.version == 41 && session->nfs4.operations < BLOCK_OPERATIONS)
+		return fail(-EOPNOTSUPP, "%s: a store of blocks needs COMPOUNDs of %d operations: the server takes %u",
+			    session->host, BLOCK_OPERATIONS, session->nfs4.operations);
 	if (session->root.fh3_len != first->root.fh3_len ||
 	    memcmp(session->root.fh3_val, first->root.fh3_val, first->root.fh3_len))
 		return fail(-EINVAL, "%s: the sessions have other directories", session->host);
@@ -546,6 +612,23 @@ static int check_member(const struct nfsrdma_session *session, const struct nfsr
 	if (session->in_store)
 		return fail(-EBUSY, "%s: another store has the session", session->host);
 	return 0;
+}
+
+/* Check the sessions of a new store */
+static int check_members(struct nfsrdma_session *const *sessions, size_t count)
+{
+	size_t i, j;
+	int rc = 0;
+
+	if (!count || count > BLOCK_MEMBERS_MOST)
+		return fail(-EINVAL, "%zu sessions: 1 to %d", count, BLOCK_MEMBERS_MOST);
+	for (i = 0; i < count && !rc; i++) {
+		rc = check_member(sessions[i], sessions[0]);
+		for (j = 0; j < i && !rc; j++)
+			if (sessions[j] == sessions[i])
+				rc = fail(-EINVAL, "sessions %zu and %zu are the same", j, i);
+	}
+	return rc;
 }
 
 static int add_member(struct nfsrdma_blocks *store, struct nfsrdma_session *session)
@@ -575,8 +658,10 @@ static int allocate_store(struct nfsrdma_blocks *store)
 	store->done.places = calloc(store->done.size, sizeof(*store->done.places));
 	if (!store->ops || !store->done.places)
 		return fail_no_memory();
-	for (i = 0; i < store->nops; i++)
+	for (i = 0; i < store->nops; i++) {
+		store->ops[i].store = store;
 		TAILQ_INSERT_TAIL(&store->unused, &store->ops[i], waits);
+	}
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return fail(-errno, "getrandom: %s", strerror(errno));
 	store->own = random[0];
@@ -618,15 +703,14 @@ EXPORTED int nfsrdma_blocks_open(struct nfsrdma_session *const *sessions, size_t
 {
 	struct nfsrdma_blocks *store;
 	size_t i;
-	int rc = count && count <= BLOCK_MEMBERS_MOST ? 0 : fail(-EINVAL, "%zu sessions: 1 to %d", count, BLOCK_MEMBERS_MOST);
+	int rc = check_members(sessions, count);
 
-	for (i = 0; i < count && !rc; i++)
-		rc = check_member(sessions[i], sessions[0]);
 	if (rc)
 		return rc;
 	store = calloc(1, sizeof(*store));
 	if (!store)
 		return fail_no_memory();
+	store->dialect = sessions[0]->options.version == 41 ? &block_nfs4_dialect : &block_step_nfs3;
 	store->epoll = -1;
 	store->timer = -1;
 	store->earliest = NEVER;
@@ -681,17 +765,22 @@ EXPORTED int nfsrdma_blocks_close(struct nfsrdma_blocks *store)
 	return 0;
 }
 
-EXPORTED int nfsrdma_blocks_register(struct nfsrdma_blocks *store, void *addr, size_t length,
-				     struct nfsrdma_blocks_region **region)
+/* Register memory in all sessions; @fd: the dma-buf, or -1 */
+static int register_in_all(struct nfsrdma_blocks *store, int fd, uint64_t offset, size_t length, void *addr,
+			   struct nfsrdma_blocks_region **region)
 {
 	struct nfsrdma_blocks_region *new = calloc(1, sizeof(*new));
+	struct nfsrdma_session *session;
 	size_t i;
 	int rc = 0;
 
 	if (!new)
 		return fail_no_memory();
-	for (i = 0; i < store->nmembers && !rc; i++)
-		rc = nfsrdma_register(store->members[i].session, addr, length, &new->each[i]);
+	for (i = 0; i < store->nmembers && !rc; i++) {
+		session = store->members[i].session;
+		rc = fd < 0 ? nfsrdma_register(session, addr, length, &new->each[i]) :
+			      nfsrdma_register_dmabuf(session, fd, offset, length, addr, &new->each[i]);
+	}
 	if (rc) {
 		for (i = 0; i < store->nmembers && new->each[i]; i++)
 			nfsrdma_unregister(new->each[i]);
@@ -699,17 +788,50 @@ EXPORTED int nfsrdma_blocks_register(struct nfsrdma_blocks *store, void *addr, s
 		return rc;
 	}
 	new->blocks = store;
+	new->addr = addr;
+	new->length = length;
 	new->next = store->regions;
 	store->regions = new;
 	*region = new;
 	return 0;
 }
 
+EXPORTED int nfsrdma_blocks_register(struct nfsrdma_blocks *store, void *addr, size_t length,
+				     struct nfsrdma_blocks_region **region)
+{
+	return register_in_all(store, -1, 0, length, addr, region);
+}
+
+EXPORTED int nfsrdma_blocks_register_dmabuf(struct nfsrdma_blocks *store, int fd, uint64_t offset, size_t length,
+					    void *addr, struct nfsrdma_blocks_region **region)
+{
+	if (fd < 0)
+		return fail(-EINVAL, "descriptor %d is no dma-buf", fd);
+	if (store->options.checksum)
+		return fail(-EOPNOTSUPP, "the store has checksums, which the processor cannot compute of a dma-buf");
+	return register_in_all(store, fd, offset, length, addr, region);
+}
+
+/* Operations that may still move data from or to a region */
+static uint32_t count_users(const struct nfsrdma_blocks *store, const struct nfsrdma_blocks_region *region)
+{
+	uintptr_t start = (uintptr_t)region->addr, buf;
+	const struct block_op *op;
+	uint32_t users = 0;
+
+	for (op = store->ops; op < store->ops + store->nops; op++) {
+		buf = (uintptr_t)op->buf;
+		if (op->active && !op->reported && (op->kind == NFSRDMA_BLOCK_GET || op->kind == NFSRDMA_BLOCK_PUT))
+			users += buf < start ? start - buf < op->length : buf - start < region->length;
+	}
+	return users;
+}
+
 EXPORTED int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region)
 {
 	struct nfsrdma_blocks_region **at;
 	struct nfsrdma_blocks *store;
-	uint32_t users = 0;
+	uint32_t users;
 	size_t i;
 	int rc;
 
@@ -719,8 +841,7 @@ EXPORTED int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region)
 	rc = check_store(store);
 	if (rc)
 		return rc;
-	for (i = 0; i < store->nmembers; i++)
-		users += region->each[i]->users;
+	users = count_users(store, region);
 	if (users)
 		return fail(-EBUSY, "%u unfinished operations use the region", users);
 	for (i = 0; i < store->nmembers; i++)
@@ -741,6 +862,27 @@ static int check_operation(const struct nfsrdma_block *block)
 	return 0;
 }
 
+/* Only RDMA reaches a dma-buf: each session needs all of the memory, and no checksum is made of it */
+static int check_memory(const struct nfsrdma_blocks *store, const struct nfsrdma_block *block)
+{
+	size_t i, n = 0;
+	bool direct;
+	int rc = 0;
+
+	if (block->operation != NFSRDMA_BLOCK_GET && block->operation != NFSRDMA_BLOCK_PUT)
+		return 0;
+	for (i = 0; i < store->nmembers && !rc; i++) {
+		rc = memory_check(store->members[i].session, block->buf, block->length, &direct);
+		n += memory_has_dmabuf(store->members[i].session, block->buf, block->length);
+	}
+	if (!rc && n && store->options.checksum)
+		rc = fail(-EOPNOTSUPP, "the store has checksums, which the processor cannot compute of a dma-buf");
+	if (!rc && n && n < store->nmembers)
+		rc = fail(-EOPNOTSUPP, "the dma-buf is registered in %zu of %zu sessions of the store", n,
+			  store->nmembers);
+	return rc;
+}
+
 /* Add an operation to the queue */
 static int add_op(struct nfsrdma_blocks *store, const struct nfsrdma_block *block, uint64_t deadline)
 {
@@ -752,8 +894,7 @@ static int add_op(struct nfsrdma_blocks *store, const struct nfsrdma_block *bloc
 	if (store->unfinished + store->done.count >= store->options.in_flight || !op)
 		return fail(-EAGAIN, "%u operations are unfinished or not yet reported", store->options.in_flight);
 	TAILQ_REMOVE(&store->unused, op, waits);
-	op->active = true;
-	op->listed = op->reported = op->drafted = op->again = op->moved = op->ended = op->changed = false;
+	reset_op(op);
 	op->kind = block->operation;
 	op->step = STEP_FIND;
 	op->batch = store->batches;
@@ -762,14 +903,12 @@ static int add_op(struct nfsrdma_blocks *store, const struct nfsrdma_block *bloc
 	op->member = NULL;
 	op->buf = block->buf;
 	op->length = block->length;
-	op->pending = op->begun = 0;
-	op->confirmed = 0;
-	op->error = op->stopped = 0;
-	op->result = 0;
 	store->unfinished++;
 	rc = block_step_set_path(op, block->name);
 	if (!rc && op->kind == NFSRDMA_BLOCK_PUT && op->length > BLOCK_SIZE_MOST - BLOCK_TRAILER_BYTES)
 		rc = -EFBIG;
+	if (!rc)
+		rc = check_memory(store, block);
 	if (rc) {
 		report(store, op, rc);
 		release_op(store, op);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-3-Clause */
-/* Types and functions that handle.c, block_step.c and block.c share: stores of blocks. */
+/* Types and functions that handle.c, block_step.c, block_nfs4.c and block.c share: stores of blocks. */
 #ifndef NFSRDMA_BLOCK_H
 #define NFSRDMA_BLOCK_H
 
@@ -15,9 +15,12 @@
 /* Bytes behind the data of a block, with the option checksum: magic, version, CRC, length, 0 */
 #define BLOCK_TRAILER_BYTES	32
 
+/* Operations of the COMPOUNDs that no other ones can replace, with NFSv4.1 */
+#define BLOCK_OPERATIONS	8
+
 enum block_state {
-	STEP_FIND, STEP_ATTRIBUTES, STEP_MKDIR, STEP_READ,
-	STEP_CREATE, STEP_FIND_DRAFT, STEP_WRITE, STEP_COMMIT, STEP_RENAME, STEP_CHECK,
+	STEP_FIND, STEP_ATTRIBUTES, STEP_MKDIR, STEP_FETCH, STEP_READ,
+	STEP_STORE, STEP_CREATE, STEP_FIND_DRAFT, STEP_WRITE, STEP_COMMIT, STEP_RENAME, STEP_CHECK,
 	STEP_REMOVE, STEP_DISCARD,
 	STEP_DONE,
 };
@@ -62,8 +65,28 @@ struct block_handles {
 };
 
 /**
+ * struct block_found - results of LOOKUP or OPEN with NFSv4.1
+ * @known: the server has the name; the others are from its reply
+ * @fh: file handle
+ * @type: enum ftype3
+ * @size: bytes
+ * @count: bytes of the READ that followed
+ * @eof: the file ends behind them
+ * @stored: the draft has the name of the block
+ */
+struct block_found {
+	bool known;
+	struct nfs_fh fh;
+	uint32_t type;
+	uint64_t size;
+	uint32_t count, eof;
+	bool stored;
+};
+
+/**
  * struct block_op - an operation
  * @waits: in store->queue, store->unused or member->ready
+ * @store: its store
  * @active: it is not in store->unused
  * @listed: it is in member->ready: not all requests of its step are prepared
  * @reported: the caller has its completion, or gets it
@@ -85,9 +108,10 @@ struct block_handles {
  * @at: the component that is looked up or made, in @path
  * @dir: directory of that
  * @draft: number of the draft
+ * @draft_dir: its directory
+ * @open: what an NFSv4.1 server keeps for it; its stateid is lost with the session, and nothing recovers it
  * @file: the block, or its draft
  * @inode: of @file, for verifiers of WRITE and COMMIT
- * @attr: attributes of what FIND has found
  * @size: bytes of the block on the server, with its trailer
  * @next: offset of the next READ or WRITE that is not prepared
  * @part: bytes of one
@@ -98,10 +122,11 @@ struct block_handles {
  * @error: of its step
  * @stopped: why it was stopped
  * @result: for the caller
- * @results: of a call
+ * @results: of a call; all zero at the begin of a step
  */
 struct block_op {
 	TAILQ_ENTRY(block_op) waits;
+	struct nfsrdma_blocks *store;
 	bool active, listed, reported, drafted, again, moved, ended, changed;
 	uint32_t kind;
 	enum block_state step;
@@ -113,9 +138,10 @@ struct block_op {
 	uint32_t path_length, at;
 	struct nfs_fh dir;
 	uint64_t draft;
+	struct nfs_fh draft_dir;
+	struct nfs4_open open;
 	struct nfsrdma_file file;
 	struct inode inode;
-	attr3 attr;
 	uint64_t size, next;
 	uint32_t part;
 	uint8_t trailer[BLOCK_TRAILER_BYTES];
@@ -129,6 +155,7 @@ struct block_op {
 		create3_res create;
 		wcc3_res wcc;
 		rename3_res rename;
+		struct block_found found;
 	} results;
 };
 
@@ -157,6 +184,7 @@ struct block_member {
 /**
  * struct nfsrdma_blocks - a store
  * @options: options
+ * @dialect: the steps of their version of NFS
  * @members: sessions
  * @nmembers: number of them
  * @ops: operations, for as many as may linger, too
@@ -182,6 +210,7 @@ struct block_member {
  */
 struct nfsrdma_blocks {
 	struct nfsrdma_blocks_options options;
+	const struct block_dialect *dialect;
 	struct block_member members[BLOCK_MEMBERS_MOST];
 	size_t nmembers;
 	struct block_op *ops;
@@ -212,6 +241,18 @@ struct block_step {
 	enum block_state (*ended)(struct nfsrdma_blocks *store, struct block_op *op);
 };
 
+/**
+ * struct block_dialect - what operations do with a version of NFS
+ * @steps: by enum block_state
+ * @last: the step for the last component of the path, whose directory is op->dir
+ * @keeps: the server keeps the open draft for the session that has made it
+ */
+struct block_dialect {
+	const struct block_step *steps;
+	enum block_state (*last)(const struct block_op *op);
+	bool keeps;
+};
+
 /* --- handle.c --- */
 
 int handle_table_allocate(struct block_handles *handles, uint32_t most);
@@ -223,11 +264,29 @@ void handle_note(struct block_handles *handles, const char *path, uint32_t lengt
 
 /* --- block_step.c --- */
 
-extern const struct block_step block_steps[];
+extern const struct block_dialect block_step_nfs3;
 int block_step_set_path(struct block_op *op, const char *name);
 enum block_state block_step_first(struct nfsrdma_blocks *store, struct block_op *op);
 enum block_state block_step_again(struct nfsrdma_blocks *store, struct block_op *op);
 int block_step_prepare_part(struct nfsrdma_blocks *store, struct block_op *op, uint64_t offset);
+void block_step_component(const struct block_op *op, char *name);
+void block_step_set_file(struct block_op *op, int flags);
+void block_step_draft(const struct nfsrdma_blocks *store, const struct block_op *op, char *name, size_t room);
+void block_step_begin_draft(struct nfsrdma_blocks *store, struct block_op *op);
+uint32_t block_step_part(const struct block_op *op, uint64_t length, uint32_t most);
+int block_step_prepare_parts(struct nfsrdma_blocks *store, struct block_op *op);
+enum block_state block_step_found(struct nfsrdma_blocks *store, struct block_op *op, uint32_t type, uint64_t size);
+enum block_state block_step_not_found(struct nfsrdma_blocks *store, struct block_op *op);
+enum block_state block_step_failed(struct nfsrdma_blocks *store, struct block_op *op);
+enum block_state block_step_made(struct nfsrdma_blocks *store, struct block_op *op, const struct nfs_fh *fh);
+enum block_state block_step_removed(struct nfsrdma_blocks *store, struct block_op *op);
+enum block_state block_step_write(struct nfsrdma_blocks *store, struct block_op *op);
+enum block_state block_step_written(struct nfsrdma_blocks *store, struct block_op *op);
+enum block_state block_step_committed(struct nfsrdma_blocks *store, struct block_op *op);
+int block_step_prepare_commit(struct nfsrdma_blocks *store, struct block_op *op);
+enum block_state block_step_put(struct nfsrdma_blocks *store, struct block_op *op);
+enum block_state block_step_read_on(struct nfsrdma_blocks *store, struct block_op *op, uint64_t count, bool eof);
+enum block_state block_step_read(struct nfsrdma_blocks *store, struct block_op *op);
 void block_step_part_ended(const struct nfsrdma_blocks *store, struct block_op *op, uint64_t offset,
 			   const struct nfsrdma_completion *completion);
 
@@ -235,6 +294,10 @@ static inline uint64_t block_tag(const struct nfsrdma_blocks *store, const struc
 {
 	return (uint64_t)(op - store->ops) << BLOCK_TAG_SHIFT | offset;
 }
+
+/* --- block_nfs4.c --- */
+
+extern const struct block_dialect block_nfs4_dialect;
 
 /* Does the session take another request now? */
 static inline bool block_has_room(const struct block_member *member)

@@ -2,7 +2,8 @@
 /*
  * The steps of operations on blocks.
  *
- * A step sends one request, or the READs or WRITEs of the block; what follows its end is in block_steps[]:
+ * A step sends one request, or the READs or WRITEs of the block; what follows its end is in steps[].
+ * With NFSv3 they are these; block_nfs4.c has those of NFSv4.1, and the functions that both have are here:
  *
  *	GET	FIND* READ
  *	PUT	(FIND | MKDIR)* CREATE [FIND_DRAFT] WRITE [COMMIT] RENAME [CHECK]
@@ -111,7 +112,8 @@ static void forget_path(struct nfsrdma_blocks *store, const struct block_op *op)
 static int prepare_call(struct nfsrdma_blocks *store, struct block_op *op, enum nfs_procedure procedure,
 			xdrproc_t encode, const void *args)
 {
-	int rc = nfs3_prepare(op->member->session, procedure, encode, args, block_steps[op->step].decode, &op->results, 0,
+	xdrproc_t decode = store->dialect->steps[op->step].decode;
+	int rc = nfs3_prepare(op->member->session, procedure, encode, args, decode, &op->results, 0,
 			      block_tag(store, op, 0));
 
 	if (!rc)
@@ -127,7 +129,7 @@ static int prepare_dirop(struct nfsrdma_blocks *store, struct block_op *op, enum
 }
 
 /* The component that is looked up or made */
-static void copy_component(const struct block_op *op, char *name)
+void block_step_component(const struct block_op *op, char *name)
 {
 	uint32_t length = component_length(op);
 
@@ -135,7 +137,7 @@ static void copy_component(const struct block_op *op, char *name)
 	name[length] = '\0';
 }
 
-static void draft_name(const struct nfsrdma_blocks *store, const struct block_op *op, char *name, size_t room)
+void block_step_draft(const struct nfsrdma_blocks *store, const struct block_op *op, char *name, size_t room)
 {
 	snprintf(name, room, DRAFT "%016llx-%llx", (unsigned long long)store->own, (unsigned long long)op->draft);
 }
@@ -144,7 +146,7 @@ static int prepare_find(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	char name[NAME_MAX_BYTES + 1];
 
-	copy_component(op, name);
+	block_step_component(op, name);
 	return prepare_dirop(store, op, NFS_LOOKUP, name);
 }
 
@@ -160,7 +162,7 @@ static int prepare_mkdir(struct nfsrdma_blocks *store, struct block_op *op)
 	char name[NAME_MAX_BYTES + 1];
 	mkdir3_args args = {{nfs_fh3(&op->dir), name}, nfs3_mode(store->directory_mode)};
 
-	copy_component(op, name);
+	block_step_component(op, name);
 	return prepare_call(store, op, NFS_MKDIR, (xdrproc_t)xdr_mkdir3_args, &args);
 }
 
@@ -168,8 +170,16 @@ static int prepare_remove(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	char name[NAME_MAX_BYTES + 1];
 
-	copy_component(op, name);
+	block_step_component(op, name);
 	return prepare_dirop(store, op, NFS_REMOVE, name);
+}
+
+/* An operation that begins again has its draft already */
+void block_step_begin_draft(struct nfsrdma_blocks *store, struct block_op *op)
+{
+	if (!op->drafted)
+		op->draft = ++store->drafts;
+	op->draft_dir = op->dir;
 }
 
 /* UNCHECKED and without a size: a server that executes it twice finds the draft as it is */
@@ -180,9 +190,8 @@ static int prepare_create(struct nfsrdma_blocks *store, struct block_op *op)
 	int rc;
 
 	args.how.create3_how_u.attr = nfs3_mode(store->file_mode);
-	if (!op->drafted)
-		op->draft = ++store->drafts;
-	draft_name(store, op, name, sizeof(name));
+	block_step_begin_draft(store, op);
+	block_step_draft(store, op, name, sizeof(name));
 	rc = prepare_call(store, op, NFS_CREATE, (xdrproc_t)xdr_create3_args, &args);
 	if (!rc)
 		op->drafted = true;
@@ -193,7 +202,7 @@ static int prepare_find_draft(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	char name[NAME_MAX_BYTES + 1];
 
-	draft_name(store, op, name, sizeof(name));
+	block_step_draft(store, op, name, sizeof(name));
 	return prepare_dirop(store, op, NFS_LOOKUP, name);
 }
 
@@ -201,7 +210,8 @@ static int prepare_discard(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	char name[NAME_MAX_BYTES + 1];
 
-	draft_name(store, op, name, sizeof(name));
+	block_step_draft(store, op, name, sizeof(name));
+	op->dir = op->draft_dir;
 	return prepare_dirop(store, op, NFS_REMOVE, name);
 }
 
@@ -210,8 +220,8 @@ static int prepare_rename(struct nfsrdma_blocks *store, struct block_op *op)
 	char draft[NAME_MAX_BYTES + 1], name[NAME_MAX_BYTES + 1];
 	rename3_args args = {{nfs_fh3(&op->dir), draft}, {nfs_fh3(&op->dir), name}};
 
-	draft_name(store, op, draft, sizeof(draft));
-	copy_component(op, name);
+	block_step_draft(store, op, draft, sizeof(draft));
+	block_step_component(op, name);
 	return prepare_call(store, op, NFS_RENAME, (xdrproc_t)xdr_rename3_args, &args);
 }
 
@@ -222,6 +232,7 @@ static uint32_t trailer_bytes(const struct nfsrdma_blocks *store)
 	return store->options.checksum ? BLOCK_TRAILER_BYTES : 0;
 }
 
+/* The trailer of the first @length bytes of an operation's memory */
 static void fill_trailer(const struct block_op *op, uint64_t length, uint8_t *trailer)
 {
 	uint8_t *at;
@@ -234,18 +245,18 @@ static void fill_trailer(const struct block_op *op, uint64_t length, uint8_t *tr
 }
 
 /* The file of an operation's READs or WRITEs, which no table has */
-static void set_file(struct block_op *op, int flags)
+void block_step_set_file(struct block_op *op, int flags)
 {
 	struct nfs_fh fh = op->file.fh;
 
-	op->inode = (struct inode){.fh = fh, .users = 1};
+	op->inode = (struct inode){.fh = fh, .users = 1, .open = &op->open};
 	op->file = (struct nfsrdma_file){
 		.session = op->member->session, .fh = fh, .flags = flags, .users = 1, .inode = &op->inode,
 	};
 }
 
-/* Bytes of a READ or WRITE */
-static uint32_t part_of(const struct block_op *op, uint64_t length, uint32_t most)
+/* Bytes of a READ or WRITE, of @length to come */
+uint32_t block_step_part(const struct block_op *op, uint64_t length, uint32_t most)
 {
 	struct nfsrdma_session *session = op->member->session;
 	uint32_t copied = session->arena_bytes / ARENA_PARTS;
@@ -280,7 +291,7 @@ int block_step_prepare_part(struct nfsrdma_blocks *store, struct block_op *op, u
 }
 
 /* As many READs or WRITEs as there is room for; 0 if these were all */
-static int prepare_parts(struct nfsrdma_blocks *store, struct block_op *op)
+int block_step_prepare_parts(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	int rc;
 
@@ -326,7 +337,7 @@ void block_step_part_ended(const struct nfsrdma_blocks *store, struct block_op *
 	}
 }
 
-static int prepare_commit_data(struct nfsrdma_blocks *store, struct block_op *op)
+int block_step_prepare_commit(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	int rc = nfsrdma_prepare_fsync(&op->file, block_tag(store, op, 0));
 
@@ -352,7 +363,7 @@ static enum block_state begin_again(struct nfsrdma_blocks *store, struct block_o
 	return block_step_first(store, op);
 }
 
-static enum block_state ended_badly(struct nfsrdma_blocks *store, struct block_op *op)
+enum block_state block_step_failed(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	return op->error == -ESTALE ? begin_again(store, op) : end_with(op, op->error);
 }
@@ -376,16 +387,13 @@ static enum block_state begin_read(struct nfsrdma_blocks *store, struct block_op
 	op->next = 0;
 	op->ended = false;
 	op->changed = false;
-	op->part = part_of(op, bytes, op->member->session->read_max);
-	set_file(op, O_RDONLY);
+	op->part = block_step_part(op, bytes, op->member->session->read_max);
+	block_step_set_file(op, O_RDONLY);
 	return STEP_READ;
 }
 
-/* The step for the component behind op->dir */
-static enum block_state next_component(const struct block_op *op)
+static enum block_state last_component(const struct block_op *op)
 {
-	if (!is_last(op))
-		return STEP_FIND;
 	switch (op->kind) {
 	case NFSRDMA_BLOCK_PUT:
 		return STEP_CREATE;
@@ -393,6 +401,12 @@ static enum block_state next_component(const struct block_op *op)
 		return STEP_REMOVE;
 	}
 	return STEP_FIND;
+}
+
+/* The step for the component behind op->dir */
+static enum block_state next_component(const struct nfsrdma_blocks *store, const struct block_op *op)
+{
+	return is_last(op) ? store->dialect->last(op) : STEP_FIND;
 }
 
 enum block_state block_step_first(struct nfsrdma_blocks *store, struct block_op *op)
@@ -410,7 +424,7 @@ enum block_state block_step_first(struct nfsrdma_blocks *store, struct block_op 
 		return begin_read(store, op, entry->size, false);
 	}
 	find_above(store, op);
-	return next_component(op);
+	return next_component(store, op);
 }
 
 /* op->dir is the directory @fh now */
@@ -421,49 +435,54 @@ static enum block_state go_down(struct nfsrdma_blocks *store, struct block_op *o
 	handle_note(&store->handles, op->path, end, fh, true, 0);
 	op->dir = *fh;
 	op->at = end + 1;
-	return next_component(op);
+	return next_component(store, op);
 }
 
-/* FIND has found op->file.fh with op->attr */
-static enum block_state found(struct nfsrdma_blocks *store, struct block_op *op)
+/* The name has op->file.fh, with this type and size */
+enum block_state block_step_found(struct nfsrdma_blocks *store, struct block_op *op, uint32_t type, uint64_t size)
 {
 	struct nfs_fh fh = op->file.fh;
 
-	if (op->attr.type == TYPE_LINK)
+	if (type == TYPE_LINK)
 		return end_with(op, -ELOOP);
 	if (!is_last(op))
-		return op->attr.type == TYPE_DIRECTORY ? go_down(store, op, &fh) : end_with(op, -ENOTDIR);
-	if (op->attr.type != TYPE_FILE)
-		return end_with(op, op->attr.type == TYPE_DIRECTORY ? -EISDIR : -EOPNOTSUPP);
-	handle_note(&store->handles, op->path, op->path_length, &fh, false, op->attr.size);
+		return type == TYPE_DIRECTORY ? go_down(store, op, &fh) : end_with(op, -ENOTDIR);
+	if (type != TYPE_FILE)
+		return end_with(op, type == TYPE_DIRECTORY ? -EISDIR : -EOPNOTSUPP);
+	handle_note(&store->handles, op->path, op->path_length, &fh, false, size);
 	if (op->kind == NFSRDMA_BLOCK_EXISTS)
-		return end_with(op, data_bytes(store, op->attr.size));
-	return begin_read(store, op, op->attr.size, true);
+		return end_with(op, data_bytes(store, size));
+	return begin_read(store, op, size, true);
+}
+
+/* The server did not find the name: op->error says why */
+enum block_state block_step_not_found(struct nfsrdma_blocks *store, struct block_op *op)
+{
+	if (op->error == -ENOENT && is_last(op))
+		handle_forget(&store->handles, op->path, op->path_length);
+	if (op->error == -ENOENT && op->kind == NFSRDMA_BLOCK_PUT)
+		return STEP_MKDIR;
+	return block_step_failed(store, op);
 }
 
 static enum block_state find_ended(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	const lookup3_ok *ok = &op->results.lookup.lookup3_res_u.ok;
+	const attr3 *attr = &ok->attr.post_attr3_u.attr;
 
-	if (op->error == -ENOENT && is_last(op))
-		handle_forget(&store->handles, op->path, op->path_length);
-	if (op->error == -ENOENT && op->kind == NFSRDMA_BLOCK_PUT)
-		return STEP_MKDIR;
 	if (op->error)
-		return ended_badly(store, op);
+		return block_step_not_found(store, op);
 	op->file.fh = nfs_fh_of(&ok->fh);
-	if (!ok->attr.present)
-		return STEP_ATTRIBUTES;
-	op->attr = ok->attr.post_attr3_u.attr;
-	return found(store, op);
+	return ok->attr.present ? block_step_found(store, op, attr->type, attr->size) : STEP_ATTRIBUTES;
 }
 
 static enum block_state attributes_ended(struct nfsrdma_blocks *store, struct block_op *op)
 {
+	const attr3 *attr = &op->results.getattr.getattr3_res_u.attr;
+
 	if (op->error)
-		return ended_badly(store, op);
-	op->attr = op->results.getattr.getattr3_res_u.attr;
-	return found(store, op);
+		return block_step_failed(store, op);
+	return block_step_found(store, op, attr->type, attr->size);
 }
 
 static bool has_handle(const struct block_op *op)
@@ -473,50 +492,58 @@ static bool has_handle(const struct block_op *op)
 	return fh->present && fh->post_fh3_u.fh.fh3_len;
 }
 
-static enum block_state mkdir_ended(struct nfsrdma_blocks *store, struct block_op *op)
+/* A directory was made; @fh: its file handle, or NULL */
+enum block_state block_step_made(struct nfsrdma_blocks *store, struct block_op *op, const struct nfs_fh *fh)
 {
-	struct nfs_fh fh;
-
-	if (!op->error && has_handle(op)) {
-		fh = nfs_fh_of(&op->results.create.create3_res_u.ok.fh.post_fh3_u.fh);
-		return go_down(store, op, &fh);
-	}
+	if (!op->error && fh)
+		return go_down(store, op, fh);
 	if (op->error && op->error != -EEXIST)
-		return ended_badly(store, op);
+		return block_step_failed(store, op);
 	/* another client made the directory, or the reply has no file handle; another client may remove it again */
 	return op->begun++ < BEGIN_MOST ? STEP_FIND : end_with(op, -ESTALE);
 }
 
-static enum block_state begin_write(struct nfsrdma_blocks *store, struct block_op *op)
+static enum block_state mkdir_ended(struct nfsrdma_blocks *store, struct block_op *op)
+{
+	struct nfs_fh fh;
+
+	if (op->error || !has_handle(op))
+		return block_step_made(store, op, NULL);
+	fh = nfs_fh_of(&op->results.create.create3_res_u.ok.fh.post_fh3_u.fh);
+	return block_step_made(store, op, &fh);
+}
+
+/* op->file.fh has the draft */
+enum block_state block_step_write(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	uint32_t most = op->member->session->write_max;
 
 	op->size = op->length + trailer_bytes(store);
 	op->next = 0;
-	op->part = part_of(op, op->length, most);
+	op->part = block_step_part(op, op->length, most);
 	if (trailer_bytes(store))
 		fill_trailer(op, op->length, op->trailer);
 	/* one WRITE on stable storage costs less than a WRITE and a COMMIT */
-	set_file(op, op->length <= op->part ? O_WRONLY | O_SYNC : O_WRONLY);
+	block_step_set_file(op, op->length <= op->part ? O_WRONLY | O_SYNC : O_WRONLY);
 	return STEP_WRITE;
 }
 
 static enum block_state create_ended(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	if (op->error)
-		return ended_badly(store, op);
+		return block_step_failed(store, op);
 	if (!has_handle(op))
 		return STEP_FIND_DRAFT;
 	op->file.fh = nfs_fh_of(&op->results.create.create3_res_u.ok.fh.post_fh3_u.fh);
-	return begin_write(store, op);
+	return block_step_write(store, op);
 }
 
 static enum block_state draft_found(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	if (op->error)
-		return ended_badly(store, op);
+		return block_step_failed(store, op);
 	op->file.fh = nfs_fh_of(&op->results.lookup.lookup3_res_u.ok.fh);
-	return begin_write(store, op);
+	return block_step_write(store, op);
 }
 
 /* The server has restarted and may have lost the data: write it once more */
@@ -525,13 +552,13 @@ static enum block_state write_again(struct nfsrdma_blocks *store, struct block_o
 	if (op->again)
 		return end_with(op, -EIO);
 	op->again = true;
-	return begin_write(store, op);
+	return block_step_write(store, op);
 }
 
-static enum block_state write_ended(struct nfsrdma_blocks *store, struct block_op *op)
+enum block_state block_step_written(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	if (op->error)
-		return ended_badly(store, op);
+		return block_step_failed(store, op);
 	/* a WRITE of no bytes behind an error */
 	if (op->changed)
 		return end_with(op, -EIO);
@@ -540,17 +567,18 @@ static enum block_state write_ended(struct nfsrdma_blocks *store, struct block_o
 	return op->inode.writes == op->inode.committed ? STEP_RENAME : STEP_COMMIT;
 }
 
-static enum block_state commit_ended(struct nfsrdma_blocks *store, struct block_op *op)
+enum block_state block_step_committed(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	if (op->inode.lost)
 		return write_again(store, op);
-	return op->error ? ended_badly(store, op) : STEP_RENAME;
+	return op->error ? block_step_failed(store, op) : STEP_RENAME;
 }
 
 /* The draft has the name of the block now */
-static enum block_state put_ended(struct nfsrdma_blocks *store, struct block_op *op)
+enum block_state block_step_put(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	op->drafted = false;
+	op->size = op->length + trailer_bytes(store);
 	handle_note(&store->handles, op->path, op->path_length, &op->file.fh, false, op->size);
 	return end_with(op, op->length);
 }
@@ -560,7 +588,7 @@ static enum block_state rename_ended(struct nfsrdma_blocks *store, struct block_
 	/* a server that has restarted may have executed it before */
 	if (op->error == -ENOENT)
 		return STEP_CHECK;
-	return op->error ? ended_badly(store, op) : put_ended(store, op);
+	return op->error ? block_step_failed(store, op) : block_step_put(store, op);
 }
 
 static enum block_state check_ended(struct nfsrdma_blocks *store, struct block_op *op)
@@ -568,18 +596,18 @@ static enum block_state check_ended(struct nfsrdma_blocks *store, struct block_o
 	const fh3 *fh = &op->results.lookup.lookup3_res_u.ok.fh;
 
 	if (!op->error && fh->fh3_len == op->file.fh.length && !memcmp(fh->fh3_val, op->file.fh.bytes, fh->fh3_len))
-		return put_ended(store, op);
+		return block_step_put(store, op);
 	/* the draft is gone: another client removed it, or replaced the block */
 	if (!op->error || op->error == -ENOENT)
 		return begin_again(store, op);
-	return ended_badly(store, op);
+	return block_step_failed(store, op);
 }
 
-static enum block_state remove_ended(struct nfsrdma_blocks *store, struct block_op *op)
+enum block_state block_step_removed(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	if (!op->error || op->error == -ENOENT)
 		handle_forget(&store->handles, op->path, op->path_length);
-	return op->error ? ended_badly(store, op) : end_with(op, 0);
+	return op->error ? block_step_failed(store, op) : end_with(op, 0);
 }
 
 static enum block_state discard_ended(struct nfsrdma_blocks *store, struct block_op *op)
@@ -589,13 +617,13 @@ static enum block_state discard_ended(struct nfsrdma_blocks *store, struct block
 	return STEP_DONE;
 }
 
-static enum block_state read_ended(struct nfsrdma_blocks *store, struct block_op *op)
+enum block_state block_step_read(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	uint64_t bytes = op->size - trailer_bytes(store);
 	uint8_t trailer[BLOCK_TRAILER_BYTES];
 
 	if (op->error)
-		return ended_badly(store, op);
+		return block_step_failed(store, op);
 	/* a server that does not say where the file ends: its size has not changed either */
 	if (op->changed || (!op->ended && op->confirmed != op->size + 1)) {
 		op->confirmed = op->changed ? 0 : op->size + 1;
@@ -611,26 +639,48 @@ static enum block_state read_ended(struct nfsrdma_blocks *store, struct block_op
 	return end_with(op, bytes);
 }
 
+/*
+ * The same of a READ that came before the size was known, and has read @count bytes from the begin of the file into the
+ * memory of the data; the step is STEP_READ.
+ */
+enum block_state block_step_read_on(struct nfsrdma_blocks *store, struct block_op *op, uint64_t count, bool eof)
+{
+	uint64_t data = op->size - trailer_bytes(store);
+
+	op->ended = eof && count == op->size;
+	op->changed = count > op->size || (eof && count != op->size) || (!count && op->size && op->length);
+	if (!op->changed && count == op->size && trailer_bytes(store))
+		memcpy(op->trailer, op->buf + data, BLOCK_TRAILER_BYTES);
+	if (op->changed || count == op->size)
+		return block_step_read(store, op);
+	op->next = count < data ? count : data;
+	return STEP_READ;
+}
+
 /* The same step with another session: what a step of data has done counts no more */
 enum block_state block_step_again(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	op->file.session = op->member->session;
+	if (store->dialect->keeps && op->kind == NFSRDMA_BLOCK_PUT && is_last(op))
+		return store->dialect->last(op);
 	if (op->step == STEP_READ)
 		return begin_read(store, op, op->size, true);
-	return op->step == STEP_WRITE ? begin_write(store, op) : op->step;
+	return op->step == STEP_WRITE ? block_step_write(store, op) : op->step;
 }
 
-const struct block_step block_steps[] = {
+static const struct block_step steps[] = {
 	[STEP_FIND] = {(xdrproc_t)xdr_lookup3_res, prepare_find, find_ended},
 	[STEP_ATTRIBUTES] = {(xdrproc_t)xdr_getattr3_res, prepare_attributes, attributes_ended},
 	[STEP_MKDIR] = {(xdrproc_t)xdr_create3_res, prepare_mkdir, mkdir_ended},
-	[STEP_READ] = {NULL, prepare_parts, read_ended},
+	[STEP_READ] = {NULL, block_step_prepare_parts, block_step_read},
 	[STEP_CREATE] = {(xdrproc_t)xdr_create3_res, prepare_create, create_ended},
 	[STEP_FIND_DRAFT] = {(xdrproc_t)xdr_lookup3_res, prepare_find_draft, draft_found},
-	[STEP_WRITE] = {NULL, prepare_parts, write_ended},
-	[STEP_COMMIT] = {NULL, prepare_commit_data, commit_ended},
+	[STEP_WRITE] = {NULL, block_step_prepare_parts, block_step_written},
+	[STEP_COMMIT] = {NULL, block_step_prepare_commit, block_step_committed},
 	[STEP_RENAME] = {(xdrproc_t)xdr_rename3_res, prepare_rename, rename_ended},
 	[STEP_CHECK] = {(xdrproc_t)xdr_lookup3_res, prepare_find, check_ended},
-	[STEP_REMOVE] = {(xdrproc_t)xdr_wcc3_res, prepare_remove, remove_ended},
+	[STEP_REMOVE] = {(xdrproc_t)xdr_wcc3_res, prepare_remove, block_step_removed},
 	[STEP_DISCARD] = {(xdrproc_t)xdr_wcc3_res, prepare_discard, discard_ended},
 };
+
+const struct block_dialect block_step_nfs3 = {steps, last_component, false};

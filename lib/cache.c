@@ -257,7 +257,7 @@ ssize_t cache_read(const struct nfsrdma_file *file, uint8_t *buf, size_t count, 
 		n = block->length - at;
 		if (n > count - done)
 			n = count - done;
-		memcpy(buf + done, data_of(cache, block) + at, n);
+		memory_copy(file->session, buf + done, data_of(cache, block) + at, n);
 		done += n;
 		if (block != TAILQ_FIRST(&cache->uses)) {
 			TAILQ_REMOVE(&cache->uses, block, uses);
@@ -287,7 +287,7 @@ static void fill_block(struct nfsrdma_session *session, struct cached_file *file
 	}
 	block->length = length;
 	block->eof = eof;
-	memcpy(data_of(cache, block), from, length);
+	memory_copy(session, data_of(cache, block), from, length);
 }
 
 /* Keep the whole blocks of the data that a read has moved, and the last one of the file */
@@ -297,7 +297,7 @@ void cache_fill(struct nfsrdma_session *session, const struct io_operation *io)
 	struct cached_file *file = io->file->cached;
 	bool last;
 
-	if (!file || io->version != file->version || at < io->offset || end < io->offset ||
+	if (!file || io->direct || io->version != file->version || at < io->offset || end < io->offset ||
 	    end > UINT64_MAX - CACHE_BLOCK)
 		return;
 	for (; at < end; at += CACHE_BLOCK) {

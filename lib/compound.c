@@ -105,6 +105,12 @@ uint8_t *compound_put_fh(uint8_t *at, const fh3 *fh)
 	return put_opaque(at, fh->fh3_val, fh->fh3_len);
 }
 
+/* component4, or the text of a symbolic link */
+uint8_t *compound_put_name(uint8_t *at, const char *name)
+{
+	return put_opaque(at, name, strlen(name));
+}
+
 uint8_t *compound_put_bitmap(uint8_t *at, uint64_t bits)
 {
 	at = put32(at, 2);
@@ -257,6 +263,15 @@ static bool take_delegation(struct rpc_body *body, struct opened *opened)
 		return skip(body, 12) && compound_take_opaque(body, WHO_MAX, &who, &length);
 	}
 	return false;
+}
+
+/* The result of CREATE */
+int compound_take_create(struct rpc_body *body)
+{
+	int rc = compound_take_op(body, OP_CREATE);
+	uint64_t set;
+
+	return rc || (skip(body, CHANGE_INFO) && take_bitmap(body, &set)) ? rc : -EBADMSG;
 }
 
 /* The result of OPEN */

@@ -29,7 +29,7 @@ struct nfsrdma_dir {
 EXPORTED int nfsrdma_opendir(struct nfsrdma_session *session, const char *path, struct nfsrdma_dir **dir)
 {
 	struct path_walk walk;
-	int rc = path_walk(&walk, session, path, NULL, true);
+	int rc = path_walk(&walk, session, path, NULL, PATH_FOLLOW);
 
 	if (!rc && walk.attr.type != TYPE_DIRECTORY)
 		rc = fail(-ENOTDIR, "%s: not a directory", path);

@@ -3,7 +3,8 @@
  * Reads and writes: one at a time, and batches.
  *
  * Data that fits the messages of the connection is part of them and is copied.  RDMA moves other data from or
- * to the memory of the caller if it is registered, else from or to the arena, where it is copied too.
+ * to the memory of the caller if it is registered, else from or to the arena, where it is copied too.  With the option
+ * direct, and for memory of a dma-buf, RDMA moves all data of registered memory: no message and no cache has any.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -86,9 +87,9 @@ static void release_io(struct nfsrdma_session *session, struct request *req)
 /* Expect the data in the reply if it has room there */
 static bool expect_inline(struct nfsrdma_session *session, struct request *req)
 {
-	uint32_t reply = NFR_WIRE_MIN + session->dialect->read_head + padded(req->io.count);
+	uint32_t reply = NFR_WIRE_MIN + req->io.form->read_head + padded(req->io.count);
 
-	if (reply > session->recv_size)
+	if (req->io.direct || reply > session->recv_size)
 		return false;
 	req->reply_most = reply;
 	session->stats.inlined++;
@@ -99,7 +100,7 @@ static bool expect_inline(struct nfsrdma_session *session, struct request *req)
 static void read_by_rpc(struct nfsrdma_session *session, struct request *req)
 {
 	req->remote = NULL;
-	session->dialect->encode_read(session, req, req->io.offset);
+	req->io.form->encode_read(session, req, req->io.offset);
 	if (expect_inline(session, req))
 		req->write = (struct memory_span){};
 	else
@@ -112,7 +113,7 @@ static void read_directly(struct nfsrdma_session *session, struct request *req)
 	struct io_operation *io = &req->io;
 
 	if (io->bounce)
-		memcpy(io->buf, io->bounce, req->target.length);
+		memory_copy(session, io->buf, io->bounce, req->target.length);
 	io->moved = req->target.length;
 	io->eof = req->target_ends;
 	cache_fill(session, io);
@@ -133,7 +134,7 @@ static int encode_read(struct nfsrdma_session *session, struct request *req, uin
 		req->remote = &remote_read;
 		return 0;
 	}
-	session->dialect->encode_read(session, req, offset);
+	req->io.form->encode_read(session, req, offset);
 	if (expect_inline(session, req))
 		return 0;
 	rc = provide_memory(session, &req->io, &req->write);
@@ -142,27 +143,39 @@ static int encode_read(struct nfsrdma_session *session, struct request *req, uin
 	return rc;
 }
 
+/* Put what follows the data of a WRITE; returns its bytes */
+static uint32_t put_rest(struct nfsrdma_session *session, struct request *req, uint8_t *at)
+{
+	const struct io_form *form = req->io.form;
+
+	return form->encode_rest ? form->encode_rest(session, req, at) - at : 0;
+}
+
 static int encode_write(struct nfsrdma_session *session, struct request *req, uint64_t offset)
 {
 	struct io_operation *io = &req->io;
+	uint32_t rest;
 	uint8_t *at;
 	int rc;
 
-	session->dialect->encode_write(session, req, offset, stable_of(io->file));
+	io->form->encode_write(session, req, offset, stable_of(io->file));
 	at = req->message + HEADER_ROOM + req->length;
-	if (NFR_WIRE_MIN + req->length + padded(io->count) <= session->send_size) {
-		memcpy(at, io->buf, io->count);
+	req->position = req->length;
+	rest = put_rest(session, req, at);
+	req->length += rest;
+	if (!io->direct && NFR_WIRE_MIN + req->length + padded(io->count) <= session->send_size) {
+		memmove(at + padded(io->count), at, rest);
+		memory_copy(session, at, io->buf, io->count);
 		memset(at + io->count, 0, padded(io->count) - io->count);
 		req->length += padded(io->count);
 		session->stats.inlined++;
 		return 0;
 	}
-	req->position = req->length;
 	rc = provide_memory(session, io, &req->read);
 	if (!rc)
 		count_way(session, io);
 	if (!rc && io->bounce)
-		memcpy(io->bounce, io->buf, io->count);
+		memory_copy(session, io->bounce, io->buf, io->count);
 	return rc;
 }
 
@@ -178,13 +191,11 @@ static int store_read(struct nfsrdma_session *session, struct request *req, stru
 		if (req->placed < count || req->placed - count >= sizeof(uint32_t))
 			return -EBADMSG;
 		if (io->bounce)
-			memcpy(io->buf, io->bounce, count);
+			memory_copy(session, io->buf, io->bounce, count);
 	} else {
 		if (results->left < count)
 			return -EBADMSG;
-		/* a read of no bytes may have no buffer */
-		if (count)
-			memcpy(io->buf, results->at, count);
+		memory_copy(session, io->buf, results->at, count);
 	}
 	io->moved = count;
 	io->eof = eof;
@@ -196,7 +207,7 @@ static int store_read(struct nfsrdma_session *session, struct request *req, stru
 static int finish_read(struct nfsrdma_session *session, struct request *req, struct rpc_body *results)
 {
 	uint32_t count, eof;
-	int rc = session->dialect->take_read(session, req, results, &count, &eof);
+	int rc = req->io.form->take_read(session, req, results, &count, &eof);
 
 	return rc ? rc : store_read(session, req, results, count, eof);
 }
@@ -205,7 +216,7 @@ static int finish_write(struct nfsrdma_session *session, struct request *req, st
 {
 	struct io_operation *io = &req->io;
 	struct written written;
-	int rc = session->dialect->take_write(session, req, results, &written);
+	int rc = req->io.form->take_write(session, req, results, &written);
 
 	if (rc)
 		return rc;
@@ -236,17 +247,21 @@ static int check_mode(const struct nfsrdma_file *file, enum io_kind kind)
 	return 0;
 }
 
-static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
-		 uint64_t offset, struct request **request)
+/* @form and @results: NULL for a READ or WRITE of an open file */
+static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count, uint64_t offset,
+		    const struct io_form *form, void *results, struct request **request)
 {
 	struct nfsrdma_session *session = file->session;
 	struct request *req;
+	bool direct;
 	int rc;
 
 	if (count > (kind == IO_READ ? session->read_max : session->write_max))
 		return fail(-EMSGSIZE, "%zu bytes: the server takes %u", count,
 			    kind == IO_READ ? session->read_max : session->write_max);
 	rc = check_mode(file, kind);
+	if (!rc)
+		rc = memory_check(session, buf, count, &direct);
 	if (rc)
 		return rc;
 	req = wait_take(session);
@@ -259,6 +274,9 @@ static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, 
 	req->io.count = count;
 	req->io.offset = offset;
 	req->io.version = cache_version(file);
+	req->io.direct = direct;
+	req->io.form = form ? form : &session->dialect->data;
+	req->results = results;
 	file->users++;
 	if (kind == IO_WRITE) {
 		req->io.barrier = file->inode->barriers;
@@ -274,15 +292,54 @@ static int begin_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, 
 	return 0;
 }
 
+/* Begin a read or write of a batch */
+static int begin_in_batch(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count, uint64_t offset,
+			  const struct io_form *form, void *results, uint64_t user_data)
+{
+	struct nfsrdma_session *session = file->session;
+	struct request *req = NULL;
+	int rc = begin_io(file, kind, buf, count, offset, form, results, &req);
+
+	if (rc)
+		return rc;
+	req->io.user_data = user_data;
+	req->done = complete_io;
+	session->unfinished++;
+	request_prepare(session, req);
+	return 0;
+}
+
+/**
+ * io_prepare - add a Call that moves data to the next batch
+ * @file: file that has the memory for the time of the Call; only its session and flags count
+ * @kind: IO_READ or IO_WRITE
+ * @buf: memory of the caller
+ * @count: its bytes
+ * @form: of the Call
+ * @results: for @form, as req->results
+ * @user_data: value that the completion returns
+ *
+ * Return: 0, or a negative errno value as nfsrdma_prepare_read().
+ */
+int io_prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count, const struct io_form *form,
+	       void *results, uint64_t user_data)
+{
+	int rc = batch_room(file->session);
+
+	return rc ? rc : begin_in_batch(file, kind, buf, count, 0, form, results, user_data);
+}
+
 /* A read of a batch whose data is in the cache completes at once */
 static bool complete_from_cache(struct nfsrdma_file *file, uint8_t *buf, size_t count, uint64_t offset, uint64_t user_data)
 {
 	struct nfsrdma_session *session = file->session;
 	ssize_t moved;
-	bool eof;
+	bool eof, direct;
 
 	/* no event would tell those who wait for the descriptor */
 	if (session->fd_used || (file->flags & O_ACCMODE) == O_WRONLY || count > session->read_max)
+		return false;
+	if (memory_check(session, buf, count, &direct) || direct)
 		return false;
 	moved = cache_read(file, buf, count, offset, &eof);
 	if (moved < 0)
@@ -295,22 +352,13 @@ static bool complete_from_cache(struct nfsrdma_file *file, uint8_t *buf, size_t 
 static int prepare_io(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count,
 		   uint64_t offset, uint64_t user_data)
 {
-	struct nfsrdma_session *session = file->session;
-	struct request *req = NULL;
-	int rc = batch_room(session);
+	int rc = batch_room(file->session);
 
 	if (rc)
 		return rc;
 	if (kind == IO_READ && complete_from_cache(file, buf, count, offset, user_data))
 		return 0;
-	rc = begin_io(file, kind, buf, count, offset, &req);
-	if (rc)
-		return rc;
-	req->io.user_data = user_data;
-	req->done = complete_io;
-	session->unfinished++;
-	request_prepare(session, req);
-	return 0;
+	return begin_in_batch(file, kind, buf, count, offset, NULL, NULL, user_data);
 }
 
 EXPORTED int nfsrdma_prepare_read(struct nfsrdma_file *file, void *buf, size_t count, uint64_t offset,
@@ -382,7 +430,7 @@ static int submit_batch(struct nfsrdma_session *session)
 
 EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 {
-	int rc = process_check(session);
+	int rc = batch_check(session);
 
 	if (rc)
 		return rc;
@@ -395,7 +443,7 @@ EXPORTED int nfsrdma_submit(struct nfsrdma_session *session)
 EXPORTED int nfsrdma_peek(struct nfsrdma_session *session, struct nfsrdma_completion *completions,
 			  size_t count)
 {
-	int rc = process_check(session);
+	int rc = batch_check(session);
 	bool found;
 
 	if (rc)
@@ -419,7 +467,7 @@ EXPORTED int nfsrdma_wait(struct nfsrdma_session *session, struct nfsrdma_comple
 			  size_t count, size_t min, int timeout)
 {
 	uint64_t until = timeout < 0 ? UINT64_MAX : now_ms() + timeout;
-	int rc = process_check(session);
+	int rc = batch_check(session);
 
 	if (rc)
 		return rc;
@@ -486,7 +534,7 @@ static ssize_t transfer_once(struct nfsrdma_file *file, enum io_kind kind, uint8
 	struct nfsrdma_session *session = file->session;
 	struct request *req = NULL;
 	ssize_t moved;
-	int rc = begin_io(file, kind, buf, count, offset, &req);
+	int rc = begin_io(file, kind, buf, count, offset, NULL, NULL, &req);
 
 	if (rc == -EMSGSIZE && count > session->arena_bytes)
 		return transfer_once(file, kind, buf, session->arena_bytes, offset, eof);
@@ -511,8 +559,11 @@ static ssize_t transfer_all(struct nfsrdma_file *file, enum io_kind kind, uint8_
 {
 	size_t most = kind == IO_READ ? file->session->read_max : file->session->write_max, done = 0;
 	int rc = process_check(file->session);
+	bool direct;
 
 	*eof = false;
+	if (!rc)
+		rc = memory_check(file->session, buf, count, &direct);
 	if (rc)
 		return rc;
 	/* no RPC would find it out */
@@ -555,7 +606,7 @@ static ssize_t read_block(struct nfsrdma_file *file, uint8_t *buf, size_t count,
 		*eof = false;
 	else
 		count = got - at;
-	memcpy(buf, block + at, count);
+	memory_copy(file->session, buf, block + at, count);
 	return count;
 }
 
@@ -564,9 +615,14 @@ static ssize_t read_cached(struct nfsrdma_file *file, uint8_t *buf, size_t count
 	uint32_t at = offset % CACHE_BLOCK;
 	ssize_t got;
 	int rc = process_check(file->session);
+	bool direct = false;
 
+	if (!rc)
+		rc = memory_check(file->session, buf, count, &direct);
 	if (rc)
 		return rc;
+	if (direct)
+		return transfer_all(file, IO_READ, buf, count, offset, eof);
 	got = cache_read(file, buf, count, offset, eof);
 	if (got >= 0)
 		return got;

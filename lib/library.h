@@ -34,6 +34,7 @@
  *   crc32c.c      a checksum
  *   handle.c      file handles of a store of blocks, by path
  *   block_step.c  what an operation on a block does: its steps
+ *   block_nfs4.c  the steps that NFSv4.1 has in place of those of NFSv3
  *   block.c       stores of blocks, on many sessions
  *   load.c        many sessions with a load: the engine of `nfsrdma load`
  *
@@ -179,11 +180,13 @@ struct io_operation {
 	uint32_t count;
 	uint64_t user_data;
 	struct nfsrdma_region *region;	/* that has @buf, or NULL */
+	bool direct;			/* the processor does not touch @buf, see memory_check() */
 	uint8_t *bounce;		/* copy of the data in the arena, or NULL */
 	uint32_t moved;			/* bytes */
 	uint32_t version;		/* of the file in the cache, when the read began */
 	uint64_t barrier;		/* a COMMIT waits for the writes of its inode that have a lower one */
 	uint64_t writes;		/* of the inode, when the COMMIT left */
+	const struct io_form *form;	/* of the Call, if it is a READ or WRITE */
 	bool commits;			/* no close of a file that is open for reading only */
 	bool eof;
 };
@@ -341,6 +344,7 @@ struct nfs4_slot {
  * @session: session ID
  * @request_max: bytes of the longest request, with its data
  * @response_max: the same of a reply
+ * @operations: of the longest COMPOUND
  * @keeps: the server keeps replies as long as those of calls that need it
  * @nslots: slots that the server lets the client use
  * @nbusy: those that are busy, with those that the server has taken back since
@@ -361,7 +365,7 @@ struct nfs4 {
 	uint32_t flags;
 	uint32_t create_sequence;
 	uint8_t session[16];
-	uint32_t request_max, response_max;
+	uint32_t request_max, response_max, operations;
 	bool keeps;
 	uint32_t nslots, nbusy, nabandoned;
 	struct nfs4_slot slots[NFS4_SLOTS];
@@ -501,11 +505,24 @@ struct inodes {
 	uint32_t size, count;
 };
 
+/**
+ * struct nfsrdma_region - registered memory of the caller
+ * @next: next one of the session
+ * @session: session
+ * @addr: address by which the caller names the memory; the processor may not reach that of a dma-buf
+ * @length: bytes
+ * @fd: the dma-buf; -1: ordinary memory
+ * @offset: of the memory in the dma-buf
+ * @mr: registration; NULL without a connection
+ * @users: unfinished operations
+ */
 struct nfsrdma_region {
 	struct nfsrdma_region *next;
 	struct nfsrdma_session *session;
 	uint8_t *addr;
 	size_t length;
+	int fd;
+	uint64_t offset;
 	struct ibv_mr *mr;
 	uint32_t users;
 };
@@ -584,6 +601,7 @@ struct nfsrdma_session {
 	struct ibv_mr *arena_mr;
 	uint64_t arena_used;		/* a bit for each block */
 	struct nfsrdma_region *regions;
+	uint32_t ndmabufs;		/* of them */
 
 	/* request.c, send.c, reply.c, wait.c */
 	uint32_t nslots, signal_every, nreceives;
@@ -609,6 +627,7 @@ struct nfsrdma_session {
 	struct completion_ring done;	/* a place for each operation of options.depth */
 	uint32_t unfinished;
 	bool in_store;			/* a store of blocks has it */
+	bool store_calls;		/* that store makes the call */
 	bool fd_used;
 	int wake;			/* eventfd that makes the descriptor readable without a message; -1: none */
 	bool woken;
@@ -683,8 +702,18 @@ void memory_free(struct nfsrdma_session *session);
 uint8_t *memory_take(struct nfsrdma_session *session, size_t bytes);
 void memory_give(struct nfsrdma_session *session, const uint8_t *addr, size_t bytes);
 struct nfsrdma_region *memory_find(struct nfsrdma_session *session, const void *addr, size_t bytes);
+int memory_check(struct nfsrdma_session *session, const void *addr, size_t bytes, bool *direct);
+bool memory_has_dmabuf(const struct nfsrdma_session *session, const void *addr, size_t bytes);
 uint8_t *memory_receive(struct nfsrdma_session *session, uint32_t number);
 uint8_t *memory_notice(struct nfsrdma_session *session, uint32_t number);
+
+/* Copy data from or to memory of the caller; a read or write of no bytes may have none */
+static inline void memory_copy(struct nfsrdma_session *session, void *to, const void *from, size_t bytes)
+{
+	if (bytes)
+		memcpy(to, from, bytes);
+	session->stats.copied_bytes += bytes;
+}
 
 /* --- connection.c --- */
 
@@ -820,8 +849,28 @@ struct written {
 };
 
 /**
- * struct nfs_dialect - a version of NFS
+ * struct io_form - Calls that move data
  * @read_head: bytes of a reply in front of the data of a READ, without the transport header
+ * @encode_read: encodes the Call of a READ
+ * @take_read: decodes the results of a READ up to its data
+ * @encode_write: encodes the Call of a WRITE up to its data
+ * @encode_rest: encodes what follows the data of a WRITE; returns the end of that; or NULL
+ * @take_write: decodes the results of a WRITE
+ */
+struct io_form {
+	uint32_t read_head;
+	void (*encode_read)(struct nfsrdma_session *session, struct request *req, uint64_t offset);
+	int (*take_read)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
+			 uint32_t *count, uint32_t *eof);
+	void (*encode_write)(struct nfsrdma_session *session, struct request *req, uint64_t offset, uint32_t stable);
+	uint8_t *(*encode_rest)(struct nfsrdma_session *session, struct request *req, uint8_t *at);
+	int (*take_write)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
+			  struct written *written);
+};
+
+/**
+ * struct nfs_dialect - a version of NFS
+ * @data: READ and WRITE of an open file
  * @root: finds the directory of the session and the limits of the server
  * @getattr: attributes of a file handle
  * @setattr: sets the mode or the size
@@ -835,10 +884,6 @@ struct written {
  * @create: makes a file, with O_EXCL in @flags so that a repeated call makes it once; @open follows
  * @open: tells the server that a file is open; or NULL
  * @closed: an open file of the inode is closed, for which @open has set nfsrdma_file.opened
- * @encode_read: encodes the Call of a READ
- * @take_read: decodes the results of a READ up to its data
- * @encode_write: encodes the Call of a WRITE up to its data
- * @take_write: decodes the results of a WRITE
  * @encode_commit: encodes the Call of a COMMIT of the whole file
  * @take_commit: decodes the results of a COMMIT
  * @leave: ends what the server keeps for this client; or NULL
@@ -848,7 +893,7 @@ struct written {
  * @abandon: a request ends without a reply
  */
 struct nfs_dialect {
-	uint32_t read_head;
+	struct io_form data;
 	int (*root)(struct nfsrdma_session *session);
 	int (*getattr)(struct nfsrdma_session *session, const char *path, const fh3 *fh, attr3 *attr);
 	int (*setattr)(struct nfsrdma_session *session, const char *path, const struct nfs_fh *fh, const set3 *attr);
@@ -868,12 +913,6 @@ struct nfs_dialect {
 		      int flags, mode_t mode, struct nfs_fh *fh);
 	int (*open)(struct nfsrdma_file *file, const char *path);
 	void (*closed)(struct nfsrdma_session *session, struct inode *inode);
-	void (*encode_read)(struct nfsrdma_session *session, struct request *req, uint64_t offset);
-	int (*take_read)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
-			 uint32_t *count, uint32_t *eof);
-	void (*encode_write)(struct nfsrdma_session *session, struct request *req, uint64_t offset, uint32_t stable);
-	int (*take_write)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
-			  struct written *written);
 	void (*encode_commit)(struct nfsrdma_session *session, struct request *req);
 	int (*take_commit)(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
 			   const uint8_t **verifier);
@@ -901,6 +940,7 @@ int nfs_error(uint32_t status);
 bool_t nfs_xdr_nothing(XDR *xdr, ...);
 void nfs_stat(const attr3 *attr, struct stat *st);
 struct nfs_fh nfs_fh_of(const fh3 *fh);
+void nfs_prepare(struct nfsrdma_session *session, struct request *req, uint64_t user_data);
 
 /* --- mount.c --- */
 
@@ -923,6 +963,11 @@ int state_allocate(struct nfsrdma_session *session);
 /* --- nfs4.c --- */
 
 extern const struct nfs_dialect nfs4_dialect;
+int nfs4_begin(struct nfsrdma_session *session, const struct nfs_fh *fh, uint32_t operations, struct request **req,
+	       uint8_t **at);
+void nfs4_prepare(struct nfsrdma_session *session, struct request *req, const uint8_t *at,
+		  int (*parse)(struct nfsrdma_session *, struct rpc_body *, void *), void *results, uint64_t user_data);
+int nfs4_take_begin(struct nfsrdma_session *session, struct request *req, struct rpc_body *body);
 
 /* --- path.c --- */
 
@@ -956,8 +1001,15 @@ struct path_walk {
 	char *missing;
 };
 
+/**
+ * enum path_how - what a walk does at the end of its path
+ * @PATH_FOLLOW: follow a symbolic link
+ * @PATH_CREATE: the caller may make a file there: a slash behind its name is an error, in the text of a link, too
+ */
+enum path_how { PATH_FOLLOW = 1, PATH_CREATE = 2 };
+
 int path_walk(struct path_walk *walk, struct nfsrdma_session *session, const char *path, char **name,
-	      bool follow_last);
+	      unsigned int how);
 void path_walk_end(struct path_walk *walk);
 int path_getattr(struct nfsrdma_session *session, const char *path, struct nfs_fh *fh, attr3 *attr);
 int path_lookup(struct nfsrdma_session *session, const char *path, struct nfs_fh *dir, const char *name,
@@ -1030,6 +1082,8 @@ void cache_fill(struct nfsrdma_session *session, const struct io_operation *io);
 /* --- io.c --- */
 
 void io_abandon(struct nfsrdma_session *session);
+int io_prepare(struct nfsrdma_file *file, enum io_kind kind, uint8_t *buf, size_t count, const struct io_form *form,
+	       void *results, uint64_t user_data);
 
 /* --- session.c --- */
 

@@ -810,7 +810,7 @@ static int find_files(struct nfsrdma_load *load, struct nfsrdma_session *session
 	for (i = 0; i < load->nfiles && !rc; i++) {
 		struct load_file *file = &load->files[i];
 
-		rc = path_walk(&walk, session, paths[i], NULL, true);
+		rc = path_walk(&walk, session, paths[i], NULL, PATH_FOLLOW);
 		if (!rc) {
 			file->fh = walk.here;
 			file->blocks = moves ? walk.attr.size / load->plan.bytes : 0;
@@ -832,7 +832,7 @@ static int find_directory(struct nfsrdma_load *load, struct nfsrdma_session *ses
 
 	if (!directory)
 		return load->plan.weights[NFSRDMA_LOAD_READDIR] ? fail(-EINVAL, "READDIR: no directory") : 0;
-	rc = path_walk(&walk, session, directory, NULL, true);
+	rc = path_walk(&walk, session, directory, NULL, PATH_FOLLOW);
 	if (!rc && walk.attr.type != TYPE_DIRECTORY)
 		rc = fail(-ENOTDIR, "%s: not a directory", directory);
 	if (!rc)

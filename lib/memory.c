@@ -7,12 +7,18 @@
  * the caller.  All of it is in one protection domain for each session, so that no other server's
  * connection reaches it.
  *
+ * Memory of a dma-buf is a region whose addresses the processor may not reach: only RDMA moves its data.  Such a region
+ * overlaps no other one, so that an address names one memory.
+ *
  * A session that connects by another device registers all of it anew: a struct memory_span refers to the
  * registration and not to its key.
  */
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "library.h"
 
@@ -31,6 +37,22 @@ static size_t message_bytes(const struct nfsrdma_session *session)
 	size_t room = session->options.inline_size > CALL_MAX ? session->options.inline_size : CALL_MAX;
 
 	return HEADER_ROOM + room;
+}
+
+/* Take a region out of its session, and free it */
+static void forget_region(struct nfsrdma_region *region)
+{
+	struct nfsrdma_region **at;
+
+	process_lock();
+	for (at = &region->session->regions; *at != region; at = &(*at)->next)
+		;
+	*at = region->next;
+	region->session->ndmabufs -= region->fd >= 0;
+	if (region->fd >= 0)
+		close(region->fd);
+	process_unlock();
+	free(region);
 }
 
 /* Map the messages and the arena, which stay until the end of the session */
@@ -55,13 +77,9 @@ int memory_allocate(struct nfsrdma_session *session)
 
 void memory_free(struct nfsrdma_session *session)
 {
-	struct nfsrdma_region *region;
-
 	/* nfsrdma_unregister() refuses regions of unfinished operations */
-	while ((region = session->regions)) {
-		session->regions = region->next;
-		free(region);
-	}
+	while (session->regions)
+		forget_region(session->regions);
 	if (session->messages)
 		munmap(session->messages, session->messages_bytes);
 	if (session->arena)
@@ -93,6 +111,38 @@ static struct ibv_mr *register_memory(struct nfsrdma_session *session, void *add
 	return mr;
 }
 
+typedef struct ibv_mr *(*register_function)(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+					    int access);
+
+/* Register a dma-buf; rdma-core before 34 has no function for that */
+static struct ibv_mr *register_dmabuf(struct nfsrdma_session *session, const struct nfsrdma_region *region)
+{
+	register_function function = (register_function)dlsym(RTLD_DEFAULT, "ibv_reg_dmabuf_mr");
+	struct ibv_mr *mr = NULL;
+	int error;
+
+	errno = EOPNOTSUPP;
+	if (function)
+		mr = function(session->pd, region->offset, region->length, (uintptr_t)region->addr, region->fd, REMOTE);
+	error = errno;
+	/* what kernels before 5.12 say */
+	if (error == ENOSYS || error == ENOTTY || error == EPROTONOSUPPORT)
+		error = EOPNOTSUPP;
+	if (!function)
+		fail(-error, "%s: libibverbs has no ibv_reg_dmabuf_mr(3): rdma-core is older than 34", session->device);
+	else if (!mr)
+		fail(-error, "%s: cannot register %zu bytes of a dma-buf: %s%s", session->device, region->length,
+		     strerror(error), error == EOPNOTSUPP ? " (by this device or its driver)" : "");
+	errno = error;
+	return mr;
+}
+
+static struct ibv_mr *register_region(struct nfsrdma_session *session, const struct nfsrdma_region *region)
+{
+	return region->fd < 0 ? register_memory(session, region->addr, region->length, REMOTE) :
+				register_dmabuf(session, region);
+}
+
 static void deregister_memory(struct ibv_mr **mr)
 {
 	if (*mr)
@@ -114,7 +164,7 @@ int memory_register(struct nfsrdma_session *session, struct ibv_context *device)
 	if (!session->messages_mr || !session->arena_mr)
 		goto out_deregister;
 	for (region = session->regions; region; region = region->next) {
-		region->mr = register_memory(session, region->addr, region->length, REMOTE);
+		region->mr = register_region(session, region);
 		if (!region->mr)
 			goto out_deregister;
 	}
@@ -187,38 +237,131 @@ struct nfsrdma_region *memory_find(struct nfsrdma_session *session, const void *
 	return NULL;
 }
 
-EXPORTED int nfsrdma_register(struct nfsrdma_session *session, void *addr, size_t length,
-			      struct nfsrdma_region **region)
+static bool overlaps(const struct nfsrdma_region *region, const void *addr, size_t bytes)
+{
+	uintptr_t start = (uintptr_t)addr, other = (uintptr_t)region->addr;
+
+	return start < other ? other - start < bytes : start - other < region->length;
+}
+
+/**
+ * memory_check - see whether the processor may reach memory of the caller
+ * @session: session
+ * @addr: start of the memory
+ * @bytes: its length
+ * @direct: gets whether RDMA alone moves its data: it is part of a dma-buf, or registered with the option direct
+ *
+ * Return: 0, or -EOPNOTSUPP if a part of the memory, but not all, is one dma-buf.
+ */
+int memory_check(struct nfsrdma_session *session, const void *addr, size_t bytes, bool *direct)
+{
+	struct nfsrdma_region *region;
+
+	*direct = false;
+	if (!bytes || (!session->ndmabufs && !session->options.direct))
+		return 0;
+	region = memory_find(session, addr, bytes);
+	*direct = region && (region->fd >= 0 || session->options.direct);
+	if (!region && memory_has_dmabuf(session, addr, bytes))
+		return fail(-EOPNOTSUPP, "%zu bytes at %p: a part of them is a dma-buf, which only RDMA reaches", bytes,
+			    addr);
+	return 0;
+}
+
+/* Is any of the memory a dma-buf? */
+bool memory_has_dmabuf(const struct nfsrdma_session *session, const void *addr, size_t bytes)
+{
+	const struct nfsrdma_region *region;
+
+	for (region = session->ndmabufs ? session->regions : NULL; region; region = region->next)
+		if (region->fd >= 0 && overlaps(region, addr, bytes))
+			return true;
+	return false;
+}
+
+/* An address that two regions have would name two memories */
+static int check_region(const struct nfsrdma_session *session, const struct nfsrdma_region *new)
+{
+	const struct nfsrdma_region *region;
+
+	if (!new->addr || !new->length || (uintptr_t)new->addr + new->length < (uintptr_t)new->addr)
+		return fail(-EINVAL, "cannot register %zu bytes at %p", new->length, new->addr);
+	for (region = session->regions; region; region = region->next)
+		if ((new->fd >= 0 || region->fd >= 0) && overlaps(region, new->addr, new->length))
+			return fail(-EEXIST, "cannot register %zu bytes at %p: a dma-buf and another region would overlap",
+				    new->length, new->addr);
+	return 0;
+}
+
+/* Make a region, whose fd it closes after an error */
+static int add_region(struct nfsrdma_session *session, const struct nfsrdma_region *given,
+		      struct nfsrdma_region **region)
 {
 	struct nfsrdma_region *new;
-	int rc = process_check(session);
+	int rc = check_region(session, given);
 
 	if (rc)
 		return rc;
-	if (!addr || !length || (uintptr_t)addr + length < (uintptr_t)addr)
-		return fail(-EINVAL, "cannot register %zu bytes at %p", length, addr);
-	new = calloc(1, sizeof(*new));
+	new = malloc(sizeof(*new));
 	if (!new)
 		return fail_no_memory();
-	*new = (struct nfsrdma_region){.session = session, .addr = addr, .length = length};
-	/* without a connection, the next one registers it */
-	if (session->pd) {
-		new->mr = register_memory(session, addr, length, REMOTE);
-		rc = new->mr ? 0 : -errno;
-	}
+	*new = *given;
+	new->session = session;
+	process_lock();
+	if (given->fd >= 0)
+		new->fd = fcntl(given->fd, F_DUPFD_CLOEXEC, 0);
+	if (given->fd >= 0 && new->fd < 0)
+		rc = fail(-errno, "descriptor %d: %s", given->fd, strerror(errno));
+	new->next = session->regions;
+	session->regions = rc ? session->regions : new;
+	session->ndmabufs += !rc && new->fd >= 0;
+	process_unlock();
 	if (rc) {
 		free(new);
 		return rc;
 	}
-	new->next = session->regions;
-	session->regions = new;
+	/* without a connection, the next one registers it */
+	if (session->pd) {
+		new->mr = register_region(session, new);
+		rc = new->mr ? 0 : -errno;
+	}
+	if (rc) {
+		forget_region(new);
+		return rc;
+	}
 	*region = new;
 	return 0;
 }
 
+EXPORTED int nfsrdma_register(struct nfsrdma_session *session, void *addr, size_t length,
+			      struct nfsrdma_region **region)
+{
+	const struct nfsrdma_region new = {.addr = addr, .length = length, .fd = -1};
+	int rc = process_check(session);
+
+	return rc ? rc : add_region(session, &new, region);
+}
+
+EXPORTED int nfsrdma_register_dmabuf(struct nfsrdma_session *session, int fd, uint64_t offset, size_t length, void *addr,
+				     struct nfsrdma_region **region)
+{
+	const struct nfsrdma_region new = {.addr = addr, .length = length, .fd = fd, .offset = offset};
+	int rc = process_check(session);
+	off_t size;
+
+	if (rc)
+		return rc;
+	size = lseek(fd, 0, SEEK_END);
+	if (size < 0)
+		return fail(-EINVAL, "descriptor %d is no dma-buf: %s", fd, strerror(errno));
+	if (offset > (uint64_t)size || length > (uint64_t)size - offset)
+		return fail(-EINVAL, "%zu bytes at offset %llu of a dma-buf of %lld", length, (unsigned long long)offset,
+			    (long long)size);
+	return add_region(session, &new, region);
+}
+
 EXPORTED int nfsrdma_unregister(struct nfsrdma_region *region)
 {
-	struct nfsrdma_region **at;
 	int rc;
 
 	if (!region)
@@ -228,10 +371,7 @@ EXPORTED int nfsrdma_unregister(struct nfsrdma_region *region)
 		return rc;
 	if (region->users)
 		return fail(-EBUSY, "%u unfinished operations use the region", region->users);
-	for (at = &region->session->regions; *at != region; at = &(*at)->next)
-		;
-	*at = region->next;
 	deregister_memory(&region->mr);
-	free(region);
+	forget_region(region);
 	return 0;
 }

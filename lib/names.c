@@ -37,7 +37,7 @@ mode_t names_without_umask(mode_t mode)
 static int stat_path(struct nfsrdma_session *session, const char *path, struct stat *st, bool follow_last)
 {
 	struct path_walk walk;
-	int rc = path_walk(&walk, session, path, NULL, follow_last);
+	int rc = path_walk(&walk, session, path, NULL, follow_last ? PATH_FOLLOW : 0);
 
 	if (!rc)
 		nfs_stat(&walk.attr, st);
@@ -59,7 +59,7 @@ EXPORTED ssize_t nfsrdma_readlink(struct nfsrdma_session *session, const char *p
 {
 	char *text = NULL;
 	struct path_walk walk;
-	ssize_t rc = path_walk(&walk, session, path, NULL, false);
+	ssize_t rc = path_walk(&walk, session, path, NULL, 0);
 
 	if (!rc && walk.attr.type != TYPE_LINK)
 		rc = fail(-EINVAL, "%s: not a symbolic link", path);
@@ -81,7 +81,7 @@ static int remove_path(struct nfsrdma_session *session, const char *path, bool d
 {
 	struct path_walk walk;
 	char *name;
-	int rc = path_walk(&walk, session, path, &name, false);
+	int rc = path_walk(&walk, session, path, &name, 0);
 
 	if (!rc)
 		rc = session->dialect->remove(session, path, &walk.here, name, directory);
@@ -104,7 +104,7 @@ EXPORTED int nfsrdma_mkdir(struct nfsrdma_session *session, const char *path, mo
 {
 	struct path_walk walk;
 	char *name;
-	int rc = path_walk(&walk, session, path, &name, false);
+	int rc = path_walk(&walk, session, path, &name, 0);
 
 	if (!rc)
 		rc = session->dialect->mkdir(session, path, &walk.here, name, names_without_umask(mode));
@@ -117,7 +117,7 @@ EXPORTED int nfsrdma_symlink(struct nfsrdma_session *session, const char *text, 
 {
 	struct path_walk walk;
 	char *name;
-	int rc = path_walk(&walk, session, path, &name, false);
+	int rc = path_walk(&walk, session, path, &name, 0);
 
 	if (!rc)
 		rc = session->dialect->symlink(session, path, &walk.here, name, text);
@@ -130,10 +130,10 @@ EXPORTED int nfsrdma_rename(struct nfsrdma_session *session, const char *from, c
 {
 	char *old = NULL, *new = NULL;
 	struct path_walk source, target = {};
-	int rc = path_walk(&source, session, from, &old, false);
+	int rc = path_walk(&source, session, from, &old, 0);
 
 	if (!rc)
-		rc = path_walk(&target, session, to, &new, false);
+		rc = path_walk(&target, session, to, &new, 0);
 	if (!rc)
 		rc = session->dialect->rename(session, from, &source.here, old, &target.here, new);
 	free(old);
@@ -146,7 +146,7 @@ EXPORTED int nfsrdma_rename(struct nfsrdma_session *session, const char *from, c
 EXPORTED int nfsrdma_truncate(struct nfsrdma_session *session, const char *path, uint64_t size)
 {
 	struct path_walk walk;
-	int rc = path_walk(&walk, session, path, NULL, true);
+	int rc = path_walk(&walk, session, path, NULL, PATH_FOLLOW);
 
 	if (!rc)
 		rc = names_resize(session, path, &walk.here, size);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
+#include "batch.h"
 #include "library.h"
 
 /* nfsstat3, RFC 1813, section 2.6: the numbers up to 71 that are not Linux's, and the others */
@@ -75,4 +76,21 @@ struct nfs_fh nfs_fh_of(const fh3 *fh)
 	if (fh->fh3_len)
 		memcpy(handle.bytes, fh->fh3_val, fh->fh3_len);
 	return handle;
+}
+
+/* A call of a batch has ended */
+static void complete_call(struct nfsrdma_session *session, struct request *req)
+{
+	batch_add(&session->done, req->io.user_data, req->error, false);
+	session->unfinished--;
+	request_release(session, req);
+}
+
+/* Add a call to the next batch, which has room for it */
+void nfs_prepare(struct nfsrdma_session *session, struct request *req, uint64_t user_data)
+{
+	req->io.user_data = user_data;
+	req->done = complete_call;
+	session->unfinished++;
+	request_prepare(session, req);
 }

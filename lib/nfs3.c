@@ -102,14 +102,6 @@ int nfs3_call(struct nfsrdma_session *session, enum nfs_procedure procedure, con
 	return rc;
 }
 
-/* A call of a batch has ended */
-static void complete_call(struct nfsrdma_session *session, struct request *req)
-{
-	batch_add(&session->done, req->io.user_data, req->error, false);
-	session->unfinished--;
-	request_release(session, req);
-}
-
 /**
  * nfs3_prepare - add a call of a procedure to the next batch
  * @session: session
@@ -131,13 +123,9 @@ int nfs3_prepare(struct nfsrdma_session *session, enum nfs_procedure procedure, 
 
 	if (!rc)
 		rc = start_call(session, procedure, "", encode, args, decode, results, bytes, &req);
-	if (rc)
-		return rc;
-	req->io.user_data = user_data;
-	req->done = complete_call;
-	session->unfinished++;
-	request_prepare(session, req);
-	return 0;
+	if (!rc)
+		nfs_prepare(session, req, user_data);
+	return rc;
 }
 
 /* NULL of NFSv3, which servers answer whatever the session's version */
@@ -407,7 +395,13 @@ static int nfs3_take_commit(struct nfsrdma_session *session, struct request *req
 }
 
 const struct nfs_dialect nfs3_dialect = {
-	.read_head = NFR_WIRE_READ_ANSWER,
+	.data = {
+		.read_head = NFR_WIRE_READ_ANSWER,
+		.encode_read = nfs3_encode_read,
+		.take_read = nfs3_take_read,
+		.encode_write = nfs3_encode_write,
+		.take_write = nfs3_take_write,
+	},
 	.root = nfs3_root,
 	.getattr = nfs3_getattr,
 	.setattr = nfs3_setattr,
@@ -419,10 +413,6 @@ const struct nfs_dialect nfs3_dialect = {
 	.symlink = nfs3_symlink,
 	.rename = nfs3_rename,
 	.create = nfs3_create,
-	.encode_read = nfs3_encode_read,
-	.take_read = nfs3_take_read,
-	.encode_write = nfs3_encode_write,
-	.take_write = nfs3_take_write,
 	.encode_commit = nfs3_encode_commit,
 	.take_commit = nfs3_take_commit,
 };

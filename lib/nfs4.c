@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "batch.h"
 #include "compound.h"
 #include "wait.h"
 
@@ -25,23 +26,34 @@
 /* Bytes of a message beside the data of a READ or WRITE, at most */
 #define IO_HEAD_MAX	1024
 
-/* Names of RFC 8881: enum nfs_ftype4, createmode4, opentype4, open_claim_type4 */
-enum { NF4DIR = 2, NF4LNK = 5 };
-enum { GUARDED4 = 1, EXCLUSIVE4_1 = 3 };
-enum { OPEN4_NOCREATE = 0, OPEN4_CREATE = 1 };
-enum { CLAIM_NULL = 0, CLAIM_FH = 4 };
-
 /* --- procedures --- */
 
-static int finish_compound(struct nfsrdma_session *session, struct request *req, struct rpc_body *body)
+/* The results of SEQUENCE and PUTFH */
+int nfs4_take_begin(struct nfsrdma_session *session, struct request *req, struct rpc_body *body)
 {
 	int rc = state_take_sequence(session, req, body);
 
-	if (!rc)
-		rc = compound_take_op(body, req->root ? OP_PUTROOTFH : OP_PUTFH);
+	return rc ? rc : compound_take_op(body, req->root ? OP_PUTROOTFH : OP_PUTFH);
+}
+
+static int finish_compound(struct nfsrdma_session *session, struct request *req, struct rpc_body *body)
+{
+	int rc = nfs4_take_begin(session, req, body);
+
 	if (!rc)
 		rc = req->parse(session, body, req->results);
 	return rc == NO_STATE ? state_refused(session, req) : rc;
+}
+
+/* Complete a message whose results @parse decodes, behind those of PUTFH */
+static void end_message(struct request *req, const uint8_t *at,
+			int (*parse)(struct nfsrdma_session *, struct rpc_body *, void *), void *results, uint32_t bytes)
+{
+	compound_end(req, at);
+	req->finish = finish_compound;
+	req->parse = parse;
+	req->results = results;
+	request_expect(req, bytes);
 }
 
 /*
@@ -54,11 +66,7 @@ static int call_compound(struct nfsrdma_session *session, struct request *req, c
 {
 	int rc;
 
-	compound_end(req, at);
-	req->finish = finish_compound;
-	req->parse = parse;
-	req->results = results;
-	request_expect(req, bytes);
+	end_message(req, at, parse, results, bytes);
 	rc = wait_call(session, req);
 	request_release(session, req);
 	if (rc && rc != -ETIMEDOUT && rc != -EBADMSG)
@@ -76,6 +84,44 @@ static struct request *begin_call(struct nfsrdma_session *session, const fh3 *fh
 	*at = compound_put_fh(compound_begin_sequence(session, req, 2 + operations), fh);
 	req->root = !fh->fh3_len;
 	return req;
+}
+
+/**
+ * nfs4_begin - begin a COMPOUND of a batch
+ * @session: session
+ * @fh: file handle for PUTFH
+ * @operations: number of operations behind that
+ * @req: gets the request, for nfs4_prepare()
+ * @at: gets the place of the next operation
+ *
+ * Return: 0, or a negative errno value as nfsrdma_prepare_read().
+ */
+int nfs4_begin(struct nfsrdma_session *session, const struct nfs_fh *fh, uint32_t operations, struct request **req,
+	       uint8_t **at)
+{
+	fh3 args = nfs_fh3(fh);
+	int rc = batch_room(session);
+
+	if (rc)
+		return rc;
+	*req = begin_call(session, &args, operations, at);
+	return *req ? 0 : wait_no_slot(session);
+}
+
+/**
+ * nfs4_prepare - add a COMPOUND to the next batch
+ * @session: session
+ * @req: request of nfs4_begin()
+ * @at: end of the message
+ * @parse: decodes the results behind those of PUTFH, once more if the COMPOUND is sent again
+ * @results: for @parse
+ * @user_data: value that the completion returns
+ */
+void nfs4_prepare(struct nfsrdma_session *session, struct request *req, const uint8_t *at,
+		  int (*parse)(struct nfsrdma_session *, struct rpc_body *, void *), void *results, uint64_t user_data)
+{
+	end_message(req, at, parse, results, ATTR_MOST);
+	nfs_prepare(session, req, user_data);
 }
 
 /* --- attributes --- */
@@ -179,8 +225,7 @@ static int nfs4_lookup(struct nfsrdma_session *session, const char *path, const 
 	req = begin_call(session, dir, 3, &at);
 	if (!req)
 		return wait_no_slot(session);
-	at = put32(at, OP_LOOKUP);
-	at = put_opaque(at, name, strlen(name));
+	at = compound_put_name(put32(at, OP_LOOKUP), name);
 	at = put32(at, OP_GETFH);
 	rc = call_compound(session, req, put_getattr(at, STAT_ATTRIBUTES), "LOOKUP", path, parse_lookup, &found,
 		  ATTR_MOST);
@@ -223,11 +268,6 @@ static int too_long(const char *what, const char *path)
 	return fail(-ENAMETOOLONG, "%s %s: %s", what, path, strerror(ENAMETOOLONG));
 }
 
-static uint8_t *put_name(uint8_t *at, const char *name)
-{
-	return put_opaque(at, name, strlen(name));
-}
-
 static int parse_remove(struct nfsrdma_session *session, struct rpc_body *body, void *results)
 {
 	(void)session, (void)results;
@@ -254,7 +294,7 @@ static int nfs4_remove(struct nfsrdma_session *session, const char *path, const 
 	if (!req)
 		return wait_no_slot(session);
 	req->kept = true;
-	return call_compound(session, req, put_name(put32(at, OP_REMOVE), name), "REMOVE", path, parse_remove, NULL,
+	return call_compound(session, req, compound_put_name(put32(at, OP_REMOVE), name), "REMOVE", path, parse_remove, NULL,
 			     0);
 }
 
@@ -282,8 +322,8 @@ static int make_node(struct nfsrdma_session *session, const char *path, const st
 	req->kept = true;
 	at = put32(put32(at, OP_CREATE), text ? NF4LNK : NF4DIR);
 	if (text)
-		at = put_name(at, text);
-	at = compound_put_settable(put_name(at, name), &attr);
+		at = compound_put_name(at, text);
+	at = compound_put_settable(compound_put_name(at, name), &attr);
 	return call_compound(session, req, put32(at, OP_GETFH), "CREATE", path, parse_make, NULL, ATTR_MOST);
 }
 
@@ -323,7 +363,7 @@ static int nfs4_rename(struct nfsrdma_session *session, const char *path, const 
 		return wait_no_slot(session);
 	req->kept = true;
 	at = compound_put_fh(put32(at, OP_SAVEFH), &target);
-	at = put_name(put_name(put32(at, OP_RENAME), old), new);
+	at = compound_put_name(compound_put_name(put32(at, OP_RENAME), old), new);
 	return call_compound(session, req, at, "RENAME", path, parse_rename, NULL, 0);
 }
 
@@ -403,7 +443,7 @@ static int nfs4_create(struct nfsrdma_session *session, const char *path, const 
 		at += sizeof(verifier);
 	}
 	at = compound_put_settable(at, &attr);
-	at = put_name(put32(at, CLAIM_NULL), name);
+	at = compound_put_name(put32(at, CLAIM_NULL), name);
 	rc = call_compound(session, req, put32(at, OP_GETFH), "OPEN", path, parse_create, &made, ATTR_MOST);
 	if (rc)
 		return rc;
@@ -667,8 +707,13 @@ static int nfs4_take_commit(struct nfsrdma_session *session, struct request *req
 }
 
 const struct nfs_dialect nfs4_dialect = {
-	/* RPC header, COMPOUND, SEQUENCE, PUTFH and READ in front of the data */
-	.read_head = 24 + 12 + 44 + 8 + 16,
+	.data = {
+		.read_head = NFS4_READ_HEAD,
+		.encode_read = nfs4_encode_read,
+		.take_read = nfs4_take_read,
+		.encode_write = nfs4_encode_write,
+		.take_write = nfs4_take_write,
+	},
 	.root = nfs4_root,
 	.getattr = nfs4_getattr,
 	.setattr = nfs4_setattr,
@@ -682,10 +727,6 @@ const struct nfs_dialect nfs4_dialect = {
 	.create = nfs4_create,
 	.open = nfs4_open,
 	.closed = state_unuse,
-	.encode_read = nfs4_encode_read,
-	.take_read = nfs4_take_read,
-	.encode_write = nfs4_encode_write,
-	.take_write = nfs4_take_write,
 	.encode_commit = nfs4_encode_commit,
 	.take_commit = nfs4_take_commit,
 	.leave = state_leave,

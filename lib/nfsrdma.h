@@ -70,6 +70,8 @@ struct nfsrdma_blocks_region;
  *	call with -EINTR, or with what it moved so far.  It does not use the session: calls return -EDEADLK
  *	(default: none, and signals end no call)
  * @interrupted_data: argument of @interrupted
+ * @direct: 1 to have RDMA move all data of registered memory, however little it is, and no cache or message have any
+ *	(default: 0, and data that fits a message is part of it)
  */
 struct nfsrdma_options {
 	size_t size;
@@ -84,6 +86,7 @@ struct nfsrdma_options {
 	uint64_t cache;
 	int (*interrupted)(void *data);
 	void *interrupted_data;
+	uint64_t direct;
 };
 
 /* A flag of nfsrdma_open() */
@@ -144,6 +147,7 @@ struct nfsrdma_terms {
  * @grants: references that the server granted
  * @revocations: references that the server ended, by a notice
  * @cached: reads whose data the cache had
+ * @copied_bytes: bytes of data that the processor copied, from or to a message, the arena or the cache
  */
 struct nfsrdma_stats {
 	size_t size;
@@ -167,6 +171,7 @@ struct nfsrdma_stats {
 	uint64_t grants;
 	uint64_t revocations;
 	uint64_t cached;
+	uint64_t copied_bytes;
 };
 
 /**
@@ -255,7 +260,7 @@ int nfsrdma_connect(const char *target, const struct nfsrdma_options *options,
  * call returns.  The caller closes all files and directories of the session before.  The call ends the
  * registrations that are left: do not call nfsrdma_unregister() after it.
  *
- * Return: 0, or -EDEADLK: the session is open.
+ * Return: 0; -EDEADLK or -EBUSY (a store of blocks has it): the session is open.
  */
 int nfsrdma_disconnect(struct nfsrdma_session *session);
 
@@ -568,6 +573,27 @@ int nfsrdma_register(struct nfsrdma_session *session, void *addr, size_t length,
 		     struct nfsrdma_region **region);
 
 /**
+ * nfsrdma_register_dmabuf - register memory of a dma-buf for RDMA
+ * @session: a session
+ * @fd: the dma-buf, such as memory of a GPU; the library duplicates it, and the caller may close it after the call
+ * @offset: position of the memory in the dma-buf
+ * @length: bytes
+ * @addr: address by which reads and writes name the memory, such as the device pointer of a GPU
+ * @region: the registered region
+ *
+ * The library uses @addr as a name and as the address of the registration (iova): the processor reads and writes no byte
+ * there, and nothing need be mapped.  RDMA moves the data of each read and write, however little it is, and no cache
+ * has any.  Memory of a read or write that is only partly in the region is refused with -EOPNOTSUPP.
+ *
+ * Most devices want @offset and @addr to be at the same place in a page.  The region overlaps no other one.
+ *
+ * Return: 0; -EOPNOTSUPP if the RDMA device, its driver or libibverbs (rdma-core before 34) cannot do that; -EINVAL if
+ * @fd is no dma-buf, or has fewer bytes; -EEXIST if it overlaps another region; or another negative errno value.
+ */
+int nfsrdma_register_dmabuf(struct nfsrdma_session *session, int fd, uint64_t offset, size_t length, void *addr,
+			    struct nfsrdma_region **region);
+
+/**
  * nfsrdma_unregister - end a registration
  * @region: a registered region, or NULL
  *
@@ -739,7 +765,7 @@ struct nfsrdma_blocks_options {
  * @name: path below the directory of the sessions, at most 1023 bytes: components of at most 255 bytes with one slash
  *	between them, none of which is "." or "..", or begins with ".nfsrdma-"
  * @buf: memory of the data; RDMA moves it directly if it is registered
- * @length: bytes of @buf; of a get, the most that it takes
+ * @length: bytes of @buf; of a get, the most that it takes, and with NFSv4.1 it may write to all of them
  * @user_data: value that the completion returns
  * @operation: one of enum nfsrdma_block_operation
  * @reserved: 0
@@ -755,7 +781,7 @@ struct nfsrdma_block {
 
 /**
  * nfsrdma_blocks_open - open a store of blocks
- * @sessions: sessions with NFSv3 and with one directory of one server, by one or more of its addresses
+ * @sessions: sessions with one version of NFS and one directory of one server, by one or more of its addresses
  * @count: elements of @sessions, at most 64
  * @options: what to ask for; NULL for the defaults
  * @blocks: the new store
@@ -764,11 +790,12 @@ struct nfsrdma_block {
  * a thread, and belongs to one thread at a time, as its sessions do.  Each operation goes to the connected session that
  * has the least to do.  All sessions share the file handles: a further get of a block takes READs and nothing else.
  *
- * As long as the store is open, no batch of the caller goes to its sessions, and none of them is closed.
+ * As long as the store is open, the calls for batches and nfsrdma_disconnect() fail with -EBUSY for its sessions.
  *
- * Return: 0; -EINVAL for a wrong option, or sessions with other directories; -E2BIG for an option that is not 0 and that
- * this version of the library does not have; -EOPNOTSUPP for NFSv4.1; -EBUSY if a session has unfinished operations, or
- * another store has it; or another negative errno value.
+ * Return: 0; -EINVAL for a wrong option, a session that is there twice, or sessions with other directories or versions;
+ * -E2BIG for an option that is not 0 and that this version of the library does not have; -EOPNOTSUPP if the server takes
+ * too few operations in a COMPOUND of NFSv4.1; -EBUSY if a session has unfinished operations, or another store has it; or
+ * another negative errno value.
  */
 int nfsrdma_blocks_open(struct nfsrdma_session *const *sessions, size_t count,
 			const struct nfsrdma_blocks_options *options, struct nfsrdma_blocks **blocks);
@@ -798,6 +825,20 @@ int nfsrdma_blocks_register(struct nfsrdma_blocks *blocks, void *addr, size_t le
 			    struct nfsrdma_blocks_region **region);
 
 /**
+ * nfsrdma_blocks_register_dmabuf - register memory of a dma-buf for RDMA, in all sessions of a store
+ * @blocks: a store without the option checksum, whose sums the processor computes
+ * @fd: see nfsrdma_register_dmabuf()
+ * @offset: the same
+ * @length: the same
+ * @addr: the same
+ * @region: the registered region
+ *
+ * Return: as nfsrdma_register_dmabuf(); -EOPNOTSUPP also for a store with the option checksum.
+ */
+int nfsrdma_blocks_register_dmabuf(struct nfsrdma_blocks *blocks, int fd, uint64_t offset, size_t length, void *addr,
+				   struct nfsrdma_blocks_region **region);
+
+/**
  * nfsrdma_blocks_unregister - end a registration
  * @region: a registered region, or NULL
  *
@@ -815,7 +856,7 @@ int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region);
  * @batch: number of the batch, for nfsrdma_blocks_cancel(); or NULL
  *
  * NFSRDMA_BLOCK_GET reads a whole file.  Its result is the number of bytes; -ENOENT if there is no such block; -EFBIG
- * if it is longer than @length.  It is never a mix of two versions of a block.  After an error the memory may have any
+ * if it is longer than @length; -ESTALE if it was replaced each time that the store looked it up.  It is never a mix of two versions of a block.  After an error the memory may have any
  * bytes.
  *
  * NFSRDMA_BLOCK_PUT makes a block or replaces it, at once and whole: it writes a file with another name in the same
@@ -827,8 +868,8 @@ int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region);
  * NFSRDMA_BLOCK_EXISTS has the size of the block as its result, or -ENOENT.  NFSRDMA_BLOCK_REMOVE has 0 or -ENOENT, the
  * latter also if the server executed it, restarted, and got it again.
  *
- * Operations of a batch have no order.  Symbolic links are not followed: -ELOOP.  The store keeps the file handles of
- * directories, too: do not rename those.
+ * Operations of a batch have no order.  Symbolic links are not followed: -ELOOP; a put replaces one that has the name of
+ * the block, and a remove removes it.  The store keeps the file handles of directories, too: do not rename those.
  *
  * An operation that misses its deadline completes when the server can no longer reach its memory: if the server has a
  * part of it, the connection ends first, and what other operations have on it is sent again.  The store needs no reply

@@ -26,12 +26,13 @@ static int create_file(struct path_walk *walk, const char *name, int flags, mode
 static int open_walk(struct path_walk *walk, struct nfsrdma_session *session, const char *path, int flags,
 		     mode_t mode, bool *created)
 {
+	unsigned int how = (flags & O_NOFOLLOW ? 0 : PATH_FOLLOW) | (flags & O_CREAT ? PATH_CREATE : 0);
 	char *name;
 	int rc;
 
 	*created = false;
 	if ((flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL)) {
-		rc = path_walk(walk, session, path, NULL, !(flags & O_NOFOLLOW));
+		rc = path_walk(walk, session, path, NULL, how);
 		/* a symbolic link may have led to the name */
 		if (rc == -ENOENT && flags & O_CREAT && walk->missing) {
 			rc = create_file(walk, walk->missing, flags, mode);
@@ -39,7 +40,7 @@ static int open_walk(struct path_walk *walk, struct nfsrdma_session *session, co
 		}
 		return rc;
 	}
-	rc = path_walk(walk, session, path, &name, false);
+	rc = path_walk(walk, session, path, &name, PATH_CREATE);
 	if (!rc)
 		rc = create_file(walk, name, flags, mode);
 	*created = true;

@@ -105,6 +105,14 @@ static int need_directory(const struct path_walk *walk)
 	return 0;
 }
 
+/* The name of a file that may be made ends with a slash: Linux does not look whether there is one */
+static int refuse_slash(const struct path_walk *walk)
+{
+	int rc = need_directory(walk);
+
+	return rc ? rc : fail(-EISDIR, "%s: the name of a file ends with a slash", walk->path);
+}
+
 static int step_back(struct path_walk *walk)
 {
 	int rc = need_directory(walk);
@@ -163,17 +171,17 @@ void path_walk_end(struct path_walk *walk)
  * @session: session
  * @path: path
  * @name: NULL to look up all of the path; else gets the last component, which is not looked up: the caller frees it
- * @follow_last: follow a symbolic link at the end
+ * @how: of enum path_how
  *
  * The caller calls path_walk_end(), after an error too.
  *
  * Return: 0, or a negative errno value.
  */
 int path_walk(struct path_walk *walk, struct nfsrdma_session *session, const char *path, char **name,
-		   bool follow_last)
+	      unsigned int how)
 {
 	char *part;
-	bool last;
+	bool last, named;
 	int rc = process_check(session);
 
 	*walk = (struct path_walk){.session = session, .path = path};
@@ -190,11 +198,15 @@ int path_walk(struct path_walk *walk, struct nfsrdma_session *session, const cha
 		return fail_no_memory();
 	at_root(walk);
 	while (!rc && (part = cut_component(walk, &last))) {
-		if (name && last && strcmp(part, ".") && strcmp(part, "..")) {
+		named = last && strcmp(part, ".") && strcmp(part, "..");
+		if (named && *walk->rest && how & PATH_CREATE) {
+			rc = refuse_slash(walk);
+		} else if (named && name) {
 			*name = part;
 			return 0;
+		} else {
+			rc = walk_step(walk, part, last, how & PATH_FOLLOW || *walk->rest);
 		}
-		rc = walk_step(walk, part, last, follow_last || *walk->rest);
 		if (rc == -ENOENT && !*walk->rest)
 			walk->missing = part;
 		else

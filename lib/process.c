@@ -29,6 +29,7 @@ void process_unlock(void)
  */
 static void child_after_fork(void)
 {
+	const struct nfsrdma_region *region;
 	struct nfsrdma_session *session;
 
 	generation++;
@@ -45,6 +46,9 @@ static void child_after_fork(void)
 			close(session->context->async_fd);
 			close(session->context->cmd_fd);
 		}
+		for (region = session->regions; region; region = region->next)
+			if (region->fd >= 0)
+				close(region->fd);
 	}
 	sessions = NULL;
 	pthread_mutex_unlock(&lock);

@@ -78,12 +78,15 @@ static int set_options(struct nfsrdma_session *session, const struct nfsrdma_opt
 		.personality = options->personality,
 		.optimistic = options->optimistic, .cache = options->cache,
 		.interrupted = options->interrupted, .interrupted_data = options->interrupted_data,
+		.direct = options->direct,
 	};
 	session->dialect = to->version == 41 ? &nfs4_dialect : &nfs3_dialect;
 	if (to->version != 3 && to->version != 41)
 		return fail(-EINVAL, "version %u: 3 or 41", to->version);
 	if (to->optimistic > 1 || (to->optimistic && to->version != 3))
 		return fail(-EINVAL, "optimistic %u: 0, or 1 with version 3", to->optimistic);
+	if (to->direct > 1)
+		return fail(-EINVAL, "direct %llu: 0 or 1", (unsigned long long)to->direct);
 	if (to->port > 65535)
 		return fail(-EINVAL, "port %u: at most 65535", to->port);
 	if (to->depth > DEPTH_MAX)
@@ -296,6 +299,8 @@ EXPORTED int nfsrdma_disconnect(struct nfsrdma_session *session)
 
 	if (!session || rc)
 		return rc;
+	if (session->in_store)
+		return fail(-EBUSY, "%s: a store of blocks has the session: close the store first", session->host);
 	if (process_owns(session)) {
 		/* a reply to an unfinished read or write would complete it */
 		if (session->dialect && session->dialect->leave && !session->unfinished)

@@ -49,9 +49,6 @@
 #define SEQ4_REVOKED		(8 | 0x10 | 0x20 | 0x40)
 #define SEQ4_RECLAIM_NEEDED	0x100
 
-/* enum open_claim_type4 */
-enum { CLAIM_PREVIOUS = 1, CLAIM_FH = 4 };
-
 /*
  * Places: SEQUENCE is behind the tag, the minor version and the number of operations; in its result, what a
  * server wants the highest slot to be, and its flags
@@ -61,8 +58,8 @@ enum { CLAIM_PREVIOUS = 1, CLAIM_FH = 4 };
 #define AT_FLAGS	32
 #define SEQUENCE_BYTES	36
 
-/* Bytes of the longest reply that the server has to keep: that of an OPEN that makes a file, with a delegation */
-#define KEPT_MAX	512
+/* Bytes of the longest reply that the server has to keep: that of a put of a block, with a delegation */
+#define KEPT_MAX	1024
 
 /* --- open files --- */
 
@@ -239,6 +236,29 @@ int state_opened(struct nfsrdma_session *session, struct inode *inode, const str
 		go_on(session);
 	}
 	return 0;
+}
+
+/**
+ * state_return - return a delegation that came with an OPEN, whose file is no open file of the session
+ * @session: session
+ * @fh: of the file
+ * @opened: results of the OPEN
+ *
+ * Return: 0, or -ENOMEM.
+ */
+int state_return(struct nfsrdma_session *session, const struct nfs_fh *fh, const struct opened *opened)
+{
+	struct inode *inode = inode_get(session, fh);
+	int rc = inode ? state_use(session, inode) : fail_no_memory();
+
+	if (!rc) {
+		inode->open->delegated = true;
+		memcpy(inode->open->delegation, opened->delegation, sizeof(opened->delegation));
+		state_unuse(session, inode);
+	}
+	if (inode)
+		inode_put(session, inode);
+	return rc;
 }
 
 /* A CLOSE that is under way would close what a new OPEN gets: wait for its end */
@@ -536,6 +556,7 @@ static int decode_create_session(struct nfsrdma_session *session, struct rpc_bod
 	nfs4->create_sequence++;
 	nfs4->request_max = words[CHANNEL_REQUEST];
 	nfs4->response_max = words[CHANNEL_RESPONSE];
+	nfs4->operations = words[CHANNEL_OPERATIONS];
 	nfs4->keeps = words[CHANNEL_KEPT] >= KEPT_MAX;
 	nfs4->nslots = words[CHANNEL_REQUESTS] < NFS4_SLOTS ? words[CHANNEL_REQUESTS] : NFS4_SLOTS;
 	nfs4->nbusy = nfs4->nabandoned = 0;
@@ -573,8 +594,7 @@ static void encode_open(struct nfsrdma_session *session, struct request *req, co
 	uint8_t *at = compound_put_fh(compound_begin_sequence(session, req, 3), &fh);
 
 	at = compound_put_open(at, open->access);
-	/* OPEN4_NOCREATE */
-	at = put32(at, 0);
+	at = put32(at, OPEN4_NOCREATE);
 	at = put32(at, claim);
 	/* OPEN_DELEGATE_NONE: the client had no delegation */
 	compound_end(req, claim == CLAIM_PREVIOUS ? put32(at, 0) : at);

@@ -312,7 +312,10 @@ void wait_abandon(struct nfsrdma_session *session, uint64_t first, uint64_t last
 	for (i = 0; i < session->nslots; i++) {
 		struct request *req = &session->slots[i];
 
-		if (req->done && request_is_pending(req) && req->io.user_data >= first && req->io.user_data <= last)
+		/* a call of state.c is none of a batch, and has no user_data */
+		if (!req->done || req == session->nfs4.setup || !request_is_pending(req))
+			continue;
+		if (req->io.user_data >= first && req->io.user_data <= last)
 			give_up(session, req, error, why);
 	}
 }

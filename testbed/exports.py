@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["DISK", "SMALL", "cut_power", "disk_export", "small_export"]
+__all__ = ["DISK", "SMALL", "cut_power", "disk_export", "serve_disk", "small_export"]
 
 SMALL = "/export/small"
 MAKE = f"""
@@ -26,7 +26,7 @@ rmdir {SMALL}
 
 DISK = "/export/disk"
 _IMAGE, _EXPORTS, _DIRTY = (
-    "/run/disk.img",
+    "/var/lib/disk.img",
     "/etc/exports.d/disk.exports",
     "vm.dirty_writeback_centisecs",
 )
@@ -48,6 +48,15 @@ fcntl.ioctl(os.open("{DISK}", os.O_RDONLY), 0x8004587d, struct.pack("I", 2))'
 until umount {DISK}; do sleep 0.2; done
 mount -o loop {_IMAGE} {DISK}
 systemctl start nfs-server
+echo Y > /proc/fs/nfsd/v4_end_grace || true
+"""
+# of a machine that has booted
+SERVE_DISK = f"""
+mountpoint -q /export || mount /export
+mkdir -p {DISK}
+mount -o loop {_IMAGE} {DISK}
+sysctl -qw {_DIRTY}=0
+lab-node server
 echo Y > /proc/fs/nfsd/v4_end_grace || true
 """
 REMOVE_DISK = f"""
@@ -75,6 +84,11 @@ def disk_export(lab: Lab, node: str) -> Iterator[None]:
 def cut_power(lab: Lab, node: str) -> None:
     """Have the file system at DISK lose what is not on its disk, and restart the server."""
     lab.run(node, "sh", "-ec", CUT)
+
+
+def serve_disk(lab: Lab, node: str) -> None:
+    """Have a machine whose kernel has booted anew export the file system at DISK again."""
+    lab.run(node, "sh", "-ec", SERVE_DISK)
 
 
 @contextmanager

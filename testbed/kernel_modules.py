@@ -6,10 +6,19 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from nfsrdma_tools.command import run
 from nfsrdma_tools.lab import image, kernels
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["place"]
+__all__ = ["place", "replace"]
+
+# the module of Debian loads what it needs; nothing uses it
+_REPLACE = """
+name=$(modinfo -F name /run/patched.ko)
+modprobe "$name"
+rmmod "$name"
+insmod /run/patched.ko
+"""
 
 
 def place(lab: Nodes, source: Path, path: str, *nodes: str) -> None:
@@ -21,3 +30,20 @@ def place(lab: Nodes, source: Path, path: str, *nodes: str) -> None:
         kernels.compile_module(source, kernel, base, file)
         for node in nodes:
             lab.run(node, "tee", path, stdin=file.read_bytes())
+
+
+def replace(lab: Nodes, node: str, patches: Path, folder: str) -> None:
+    """Compile the module of a folder of the kernel's source with a patch, and load it in its place.
+
+    ``patches`` has one for this kernel, whose name begins with it, or one for the newest.
+    """
+    kernel = kernels.find(lab.config.kernel)
+    (patch,) = [*patches.glob(f"{kernel.name}-0001-*.patch")] or patches.glob("0001-*.patch")
+    with tempfile.TemporaryDirectory() as name:
+        tree = Path(name)
+        # fs/nfsd includes a file of fs
+        kernels.unpack_source(kernel, tree, folder, "fs/internal.h")
+        run("patch", "-p1", "-F3", "-i", patch.resolve(), cwd=tree)
+        (tree / "Kbuild").write_text(f"obj-m := {folder}/\n")
+        place(lab, tree, "/run/patched.ko", node)
+    lab.run(node, "sh", "-ec", _REPLACE)

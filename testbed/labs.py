@@ -17,6 +17,7 @@ from testbed.mounts import set_to
 __all__ = [
     "FAILED",
     "OURS",
+    "START",
     "THEIRS",
     "WHOSE",
     "ModulePair",

@@ -9,6 +9,7 @@ Comments directly before a block say how to run it::
     <!-- not run: the reason -->
     <!-- before: a command that runs first, where the block runs -->
     <!-- before on the server: a command that runs first, in the server (or client) -->
+    <!-- after: a command that runs last, where the block runs -->
     <!-- output: stable -->       the command prints these lines; ... stands for anything
 """
 
@@ -25,11 +26,11 @@ __all__ = ["PAGES", "ROOT", "Block", "Step", "blocks", "calls", "spans"]
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(
-    r"(?P<comments>(?:^<!-- (?:not run|before|before on the \w+|output):[^\n]*-->\n)*)"
+    r"(?P<comments>(?:^<!-- (?:not run|before|before on the \w+|after|output):[^\n]*-->\n)*)"
     r"^```console\n(?P<body>.*?)^```$",
     re.M | re.S,
 )
-_COMMENT = re.compile(r"^<!-- (not run|before|output)(?: on the (\w+))?: (.*?) -->$", re.M)
+_COMMENT = re.compile(r"^<!-- (not run|before|after|output)(?: on the (\w+))?: (.*?) -->$", re.M)
 _LABEL = re.compile(r"On (?:the (?P<one>server|client)|both hosts)\b.*:", re.S)
 _OPERATORS = set("();<>|&")
 
@@ -70,6 +71,7 @@ class Block:
     """Where the page says that it runs: "server", "client", both, or nothing."""
     before: list[tuple[str, str]]
     """Nodes ("": those of the block) and commands."""
+    after: list[str]
     stable: bool
 
 
@@ -94,6 +96,7 @@ def _block(text: str, match: re.Match[str]) -> Block:
         reason=next((word for kind, _, word in comments if kind == "not run"), ""),
         nodes=_nodes(text[: match.start()]),
         before=[(node, word) for kind, node, word in comments if kind == "before"],
+        after=[word for kind, _, word in comments if kind == "after"],
         stable=("output", "", "stable") in comments,
     )
 

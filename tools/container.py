@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Build the container image from the Debian package in dist, into dist/*-container.tar.
+"""Build the container image from the Debian package in a folder, into its *-container.tar.
 
-Usage: .venv/bin/python tools/container.py [BASE].  BASE is an image such as debian:trixie-slim;
-without it, the base is made by mmdebstrap, with the files left out that Debian's slim images lack.
+Usage: .venv/bin/python tools/container.py [BASE [FOLDER]], by default of dist.  BASE is an image
+such as debian:trixie-slim; without it or with "", mmdebstrap makes the base, with the files left
+out that Debian's slim images lack.  All files have the time of the commit.
 Needs buildah; works without root.
 """
 
@@ -31,11 +32,11 @@ LEFT_OUT = ("doc", "info", "linda", "lintian", "locale", "man")
 CONTAINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child") if os.geteuid() == 0 else ()
 
 
-def main(base: str) -> None:
+def main(base: str = "", folder: str = "") -> None:
     """Build the image, and print the file with it and its sizes."""
-    dist = ROOT / "dist"
+    dist = Path(folder or ROOT / "dist")
     if not (dist / f"nfsrdma-tools_{__version__}_all.deb").exists():
-        raise UserError(f"dist has no Debian package of {__version__}", "run: make deb")
+        raise UserError(f"{dist} has no Debian package of {__version__}", "run: make deb")
     with tempfile.TemporaryDirectory(prefix="nfsrdma-container-", dir="/var/tmp") as name:
         work = Path(name)
         work.chmod(0o755)
@@ -52,6 +53,7 @@ def build(base: str, dist: Path) -> str:
     image = f"{NAME}:{__version__}"
     buildah(
         *("build", "--isolation=chroot", "--pull=missing", "--quiet", f"--file={RECIPE}"),
+        f"--timestamp={epoch()}",
         *(f"--build-arg=BASE={base}", f"--build-arg=VERSION={__version__}", f"--tag={image}", dist),
     )
     return image
@@ -66,12 +68,17 @@ def made_base(work: Path) -> str:
         *(*CONTAINED, "mmdebstrap", "--quiet", "--variant=minbase", *slim),
         *("--dpkgopt=path-include=/usr/share/doc/*/copyright", "--dpkgopt=force-unsafe-io"),
         *("--aptopt=Acquire::Languages none", "trixie", work / "base.tar", work / "sources.list"),
-        env={"TMPDIR": str(work)},
+        env={"TMPDIR": str(work), "SOURCE_DATE_EPOCH": epoch()},
         timeout=SECONDS,
     )
     image = f"{NAME}-base:trixie-slim"
-    buildah("build", "--quiet", f"--tag={image}", work)
+    buildah("build", "--quiet", f"--timestamp={epoch()}", f"--tag={image}", work)
     return image
+
+
+def epoch() -> str:
+    """The time of the commit, which each file of the image has."""
+    return run("git", "-C", ROOT, "log", "-1", "--format=%ct").stdout.strip()
 
 
 def unpacked(archive: Path) -> int:
@@ -94,6 +101,6 @@ def buildah(*words: str | Path) -> str:
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1] if len(sys.argv) > 1 else "")
+        main(*sys.argv[1:3])
     except UserError as error:
         sys.exit(f"container: {error}")

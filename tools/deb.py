@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools import __version__
@@ -31,6 +32,9 @@ HOOKS = (
     'mkdir "$1/build"',
     "copy-in {work}/source /build",
     'chroot "$1" apt-get -qq -y --no-install-recommends build-dep {depends} /build/source',
+    # what the packages depend on for the same bytes: tools/release
+    'chroot "$1" dpkg-query -W --showformat "debian \\${{Package}} \\${{Version}}\\n"'
+    ' | sort -u > "$1/srv/build-packages.txt"',
     'chroot "$1" env -C /build/source dpkg-buildpackage -us -uc {packages}',
     'chroot "$1" sh -c "lintian --display-info --fail-on error,warning,info /build/*.changes"',
     'mv "$1"/build/*.deb "$1/srv"',
@@ -63,6 +67,7 @@ def main(out: Path, architecture: str = "") -> None:
         out.mkdir(parents=True, exist_ok=True)
         for package in sorted((work / "out").glob("*.deb")):
             print(shutil.copy(package, out))
+        shutil.copy(work / "out/build-packages.txt", out)
 
 
 def copy_source(folder: Path) -> None:
@@ -84,6 +89,14 @@ def changelog() -> str:
     return f"{head}\n\n  * The changes are in CHANGELOG.md.\n\n -- {maintainer[1]}  {date}\n"
 
 
+def included() -> Iterator[str]:
+    """The packages that the new Debian has before those that the source depends on."""
+    yield from ("build-essential", "lintian")
+    # programs run there at another time, too: the test of make release-check
+    if "libfaketime" in os.environ.get("LD_PRELOAD", ""):
+        yield "libfaketime"
+
+
 def build(work: Path, architecture: str) -> None:
     """Build ``work/source`` into ``work/out``; UserError with the end of the log if it fails."""
     words = {"work": work, "architecture": architecture, "depends": "", "packages": "-b"}
@@ -92,7 +105,7 @@ def build(work: Path, architecture: str) -> None:
     hooks = (each.format(**words) for each in (*(FOREIGN if architecture else ()), *HOOKS))
     argv = (
         *(*CONTAINED, "mmdebstrap", "--quiet", "--variant=apt", "--format=null"),
-        *("--include=build-essential,lintian", "--aptopt=Acquire::Languages none"),
+        *(f"--include={','.join(included())}", "--aptopt=Acquire::Languages none"),
         *("--dpkgopt=force-unsafe-io", *(f"--customize-hook={hook}" for hook in hooks)),
         *("trixie", "-", work / "sources.list"),
     )

@@ -12,6 +12,7 @@ OUTSIDE = {
     "../README.md": "about.md",
     "../CHANGELOG.md": "changelog.md",
     "../SECURITY.md": "security.md",
+    "../CONTRIBUTING.md": "contributing.md",
 }
 
 

@@ -6,7 +6,9 @@
 #ifndef NFSRDMA_CARD_COMPAT_H
 #define NFSRDMA_CARD_COMPAT_H
 
+#include <linux/dma-buf.h>
 #include <linux/hrtimer.h>
+#include <linux/module.h>
 #include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/uverbs_ioctl.h>
@@ -38,6 +40,32 @@ static inline struct ib_umem *card_umem_get(struct ib_device *ib, u64 start, u64
 	return ib_umem_get_va(ib, start, length, access);
 #else
 	return ib_umem_get(ib, start, length, access);
+#endif
+}
+
+/* Namespace of the functions of linux/dma-buf.h */
+#ifdef HAVE_NAMESPACE_SYMBOL
+#define CARD_DMA_BUF_NAMESPACE DMA_BUF
+#else
+#define CARD_DMA_BUF_NAMESPACE "DMA_BUF"
+#endif
+
+/* Map a dma-buf into the kernel. Returns 0, or a negative errno if its exporter cannot do that. */
+static inline int card_dmabuf_vmap(struct dma_buf *dmabuf, struct iosys_map *map)
+{
+#ifdef HAVE_DMA_BUF_VMAP_UNLOCKED
+	return dma_buf_vmap_unlocked(dmabuf, map);
+#else
+	return dma_buf_vmap(dmabuf, map);
+#endif
+}
+
+static inline void card_dmabuf_vunmap(struct dma_buf *dmabuf, struct iosys_map *map)
+{
+#ifdef HAVE_DMA_BUF_VMAP_UNLOCKED
+	dma_buf_vunmap_unlocked(dmabuf, map);
+#else
+	dma_buf_vunmap(dmabuf, map);
 #endif
 }
 

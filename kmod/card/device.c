@@ -162,6 +162,26 @@ static struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u
 }
 #endif
 
+#ifdef HAVE_REG_DMABUF_DMAH
+static struct ib_mr *card_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 addr,
+					     int fd, int access, struct ib_dmah *dmah,
+					     struct uverbs_attr_bundle *attrs)
+{
+	return dmah ? ERR_PTR(-EOPNOTSUPP) : card_dmabuf_mr(pd, offset, length, addr, fd, access);
+}
+#else
+#ifdef HAVE_REG_DMABUF_ATTRS
+#define card_reg_dmabuf_user uverbs_attr_bundle
+#else
+#define card_reg_dmabuf_user ib_udata
+#endif
+static struct ib_mr *card_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 addr,
+					     int fd, int access, struct card_reg_dmabuf_user *user)
+{
+	return card_dmabuf_mr(pd, offset, length, addr, fd, access);
+}
+#endif
+
 /* --- life of a card --- */
 
 static u32 card_last_id;
@@ -266,6 +286,7 @@ static const struct ib_device_ops card_device_ops = {
 	.query_port = card_query_port,
 	.query_qp = card_query_qp,
 	.reg_user_mr = card_reg_user_mr,
+	.reg_user_mr_dmabuf = card_reg_user_mr_dmabuf,
 	.req_notify_cq = card_req_notify_cq,
 
 	INIT_RDMA_OBJ_SIZE(ib_ah, card_ah, ib),

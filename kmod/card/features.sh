@@ -34,6 +34,17 @@ probe() {
 	# a device has an operation of its own for completion queues of user space (7.2)
 	probe CREATE_USER_CQ rdma/ib_verbs.h \
 		'(void)((struct ib_device_ops *)0)->create_user_cq' "$@"
+	# reg_user_mr_dmabuf has a handle of DMA hints (7.2), a bundle of attributes (6.12) or ib_udata (6.1)
+	probe REG_DMABUF_DMAH rdma/ib_verbs.h \
+		'((struct ib_device_ops *)0)->reg_user_mr_dmabuf(0, 0, 0, 0, 0, 0, (struct ib_dmah *)0, 0)' "$@"
+	probe REG_DMABUF_ATTRS rdma/ib_verbs.h \
+		'((struct ib_device_ops *)0)->reg_user_mr_dmabuf(0, 0, 0, 0, 0, 0, (struct uverbs_attr_bundle *)0)' "$@"
+	# dma_buf_vmap_unlocked() takes the lock (6.12) that dma_buf_vmap() did not need (6.1)
+	probe DMA_BUF_VMAP_UNLOCKED linux/dma-buf.h \
+		'dma_buf_vmap_unlocked((struct dma_buf *)0, (struct iosys_map *)0)' "$@"
+	# the name of a namespace is a symbol (6.12) or a string (7.2)
+	probe NAMESPACE_SYMBOL linux/module.h \
+		'MODULE_IMPORT_NS(DMA_BUF)' "$@"
 	# ib_umem_get_va() replaces ib_umem_get() (7.2)
 	probe UMEM_GET_VA rdma/ib_umem.h \
 		'ib_umem_get_va((struct ib_device *)0, 0, 0, 0)' "$@"

@@ -130,7 +130,7 @@ static struct card_mr *card_mr_find(struct card_qp *qp, u32 index)
 {
 	struct card_mr *mr = card_mr_at(qp->card, index);
 
-	return mr && mr->max_ranges && !mr->umem && mr->ib.pd == qp->ib.pd ? mr : NULL;
+	return mr && card_mr_is_fast(mr) && mr->ib.pd == qp->ib.pd ? mr : NULL;
 }
 
 /**

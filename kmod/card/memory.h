@@ -43,7 +43,11 @@ enum card_mr_state { CARD_MR_INVALID, CARD_MR_CHANGES, CARD_MR_VALID };
  * @max_ranges: capacity of @ranges; 0 for a region of all memory
  * @num_ranges: number of ranges in use
  * @ranges: sorted by start
- * @umem: pinned memory of a process, NULL for a region of the kernel
+ * @umem: pinned memory of a process, or of a dma-buf whose addresses the DMA layer makes
+ * @dmabuf: dma-buf that is mapped at @map, for a card without a function
+ * @map: see @dmabuf
+ *
+ * A region of the kernel has neither @umem nor @dmabuf.
  */
 struct card_mr {
 	struct ib_mr ib;
@@ -61,6 +65,8 @@ struct card_mr {
 	u32 num_ranges;
 	struct card_range *ranges;
 	struct ib_umem *umem;
+	struct dma_buf *dmabuf;
+	struct iosys_map map;
 };
 
 enum card_armed { CARD_UNARMED, CARD_ARMED_SOLICITED, CARD_ARMED };
@@ -150,6 +156,12 @@ static inline struct card_mr *to_card_mr(struct ib_mr *ib)
 	return container_of(ib, struct card_mr, ib);
 }
 
+/* Whether a region is one for fast registration: not of a process, and not of all memory */
+static inline bool card_mr_is_fast(const struct card_mr *mr)
+{
+	return mr->max_ranges && !mr->umem && !mr->dmabuf;
+}
+
 static inline struct card_cq *to_card_cq(struct ib_cq *ib)
 {
 	return container_of(ib, struct card_cq, ib);
@@ -161,6 +173,8 @@ void card_regions_destroy(struct card *card);
 struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access);
 struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg);
 struct ib_mr *card_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 addr, int access);
+struct ib_mr *card_dmabuf_mr(struct ib_pd *pd, u64 offset, u64 length, u64 addr, int fd,
+			     int access);
 int card_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nents, unsigned int *offset);
 int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata);
 void card_mr_open(struct card_mr *mr);

@@ -177,6 +177,13 @@ struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
 	return card_mr_create(pd, max_num_sg, GFP_KERNEL);
 }
 
+/* Undo card_dmabuf_get() */
+static void card_dmabuf_put(struct dma_buf *dmabuf, struct iosys_map *map)
+{
+	card_dmabuf_vunmap(dmabuf, map);
+	dma_buf_put(dmabuf);
+}
+
 /**
  * card_dereg_mr - destroy a region; waits for the end of accesses
  * @ib: region
@@ -191,7 +198,7 @@ int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata)
 	struct card_mr *mr = to_card_mr(ib);
 	int rc;
 
-	if (mr->max_ranges && !mr->umem && atomic_dec_if_positive(&card->keep_regions) >= 0)
+	if (card_mr_is_fast(mr) && atomic_dec_if_positive(&card->keep_regions) >= 0)
 		return -EIO;
 	rc = card_result(card, card->profile->stopped_dereg, card->profile->failed_dereg);
 	if (rc)
@@ -199,6 +206,8 @@ int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata)
 	card_mr_hide(card, mr);
 	card_mr_close(mr);
 	ib_umem_release(mr->umem);
+	if (mr->dmabuf)
+		card_dmabuf_put(mr->dmabuf, &mr->map);
 	/* a lookup may still hold the pointer, and a late registration may open the region */
 	call_rcu(&mr->rcu, card_mr_free);
 	return 0;
@@ -230,6 +239,32 @@ static bool card_mr_add(struct card_mr *mr, u64 addr, u64 length)
 	return true;
 }
 
+/* Take over pinned memory: make a valid region of it, or release it. @addr: of its first byte */
+static struct ib_mr *card_umem_mr(struct ib_pd *pd, struct ib_umem *umem, u64 addr, int access)
+{
+	struct scatterlist *sg;
+	struct card_mr *mr;
+	struct ib_mr *ib;
+	int i;
+
+	ib = card_mr_create(pd, umem->sgt_append.sgt.nents, GFP_KERNEL_ACCOUNT);
+	if (IS_ERR(ib)) {
+		ib_umem_release(umem);
+		return ib;
+	}
+	mr = to_card_mr(ib);
+	/* the number of elements is the number of ranges at most */
+	for_each_sgtable_dma_sg(&umem->sgt_append.sgt, sg, i)
+		card_mr_add(mr, sg_dma_address(sg), sg_dma_len(sg));
+	mr->umem = umem;
+	mr->iova = addr;
+	mr->length = umem->length;
+	mr->offset = ib_umem_offset(umem);
+	mr->access = access;
+	card_mr_open(mr);
+	return ib;
+}
+
 /**
  * card_user_mr - create a region of a process's memory
  * @pd: protection domain
@@ -242,33 +277,87 @@ static bool card_mr_add(struct card_mr *mr, u64 addr, u64 length)
  */
 struct ib_mr *card_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 addr, int access)
 {
-	struct scatterlist *sg;
 	struct ib_umem *umem;
-	struct card_mr *mr;
-	struct ib_mr *ib;
-	int i;
 
 	if (access & ~CARD_USER_ACCESS)
 		return ERR_PTR(-EOPNOTSUPP);
 	umem = card_umem_get(pd->device, start, length, access);
-	if (IS_ERR(umem))
-		return ERR_CAST(umem);
-	ib = card_mr_create(pd, umem->sgt_append.sgt.nents, GFP_KERNEL_ACCOUNT);
+	return IS_ERR(umem) ? ERR_CAST(umem) : card_umem_mr(pd, umem, addr, access);
+}
+
+/*
+ * Map a dma-buf for a card without a function: it has no device that an exporter could map pages
+ * for. Returns the dma-buf, or an error pointer.
+ */
+static struct dma_buf *card_dmabuf_get(int fd, u64 offset, u64 length, struct iosys_map *map)
+{
+	struct dma_buf *dmabuf = dma_buf_get(fd);
+	int rc = -EINVAL;
+
+	if (IS_ERR(dmabuf))
+		return dmabuf;
+	if (!length || offset > dmabuf->size || length > dmabuf->size - offset)
+		goto out_put;
+	rc = card_dmabuf_vmap(dmabuf, map);
+	if (rc)
+		goto out_put;
+	if (!map->is_iomem)
+		return dmabuf;
+	rc = -EOPNOTSUPP;
+	card_dmabuf_vunmap(dmabuf, map);
+out_put:
+	dma_buf_put(dmabuf);
+	return ERR_PTR(rc);
+}
+
+static struct ib_mr *card_mapped_mr(struct ib_pd *pd, u64 offset, u64 length, u64 addr, int fd,
+				    int access)
+{
+	struct iosys_map map;
+	struct dma_buf *dmabuf = card_dmabuf_get(fd, offset, length, &map);
+	struct card_mr *mr;
+	struct ib_mr *ib;
+
+	if (IS_ERR(dmabuf))
+		return ERR_CAST(dmabuf);
+	ib = card_mr_create(pd, 1, GFP_KERNEL_ACCOUNT);
 	if (IS_ERR(ib)) {
-		ib_umem_release(umem);
+		card_dmabuf_put(dmabuf, &map);
 		return ib;
 	}
 	mr = to_card_mr(ib);
-	/* the number of elements is the number of ranges at most */
-	for_each_sgtable_dma_sg(&umem->sgt_append.sgt, sg, i)
-		card_mr_add(mr, sg_dma_address(sg), sg_dma_len(sg));
-	mr->umem = umem;
+	card_mr_add(mr, (uintptr_t)map.vaddr, dmabuf->size);
+	mr->dmabuf = dmabuf;
+	mr->map = map;
 	mr->iova = addr;
 	mr->length = length;
-	mr->offset = ib_umem_offset(umem);
+	mr->offset = offset;
 	mr->access = access;
 	card_mr_open(mr);
 	return ib;
+}
+
+/**
+ * card_dmabuf_mr - create a region of a dma-buf's memory
+ * @pd: protection domain
+ * @offset: offset in the dma-buf
+ * @length: in bytes
+ * @addr: address of the first byte in requests
+ * @fd: the dma-buf
+ * @access: IB_ACCESS_...
+ *
+ * Return: valid region with pinned memory, or an error pointer.
+ */
+struct ib_mr *card_dmabuf_mr(struct ib_pd *pd, u64 offset, u64 length, u64 addr, int fd, int access)
+{
+	struct ib_umem_dmabuf *umem;
+
+	if (access & ~CARD_USER_ACCESS)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!to_card(pd->device)->function)
+		return card_mapped_mr(pd, offset, length, addr, fd, access);
+	umem = ib_umem_dmabuf_get_pinned(pd->device, offset, length, fd, access);
+	return IS_ERR(umem) ? ERR_CAST(umem) : card_umem_mr(pd, &umem->umem, addr, access);
 }
 
 static int card_mr_add_page(struct ib_mr *ib, u64 addr)

@@ -187,6 +187,31 @@ int read_without_a_copy(struct nfsrdma_session *session, struct nfsrdma_file *fi
 	return rc;
 }
 
+/* nfsrdma_blocks_register_dmabuf */
+int register_gpu(struct nfsrdma_blocks *store, int fd, void *device, size_t size, struct nfsrdma_blocks_region **region)
+{
+	/* all of the dma-buf; names and results are those of memory at @device from now on */
+	return nfsrdma_blocks_register_dmabuf(store, fd, 0, size, device, region);
+}
+
+/* nfsrdma_register_dmabuf */
+int read_to_gpu(struct nfsrdma_session *session, struct nfsrdma_file *file, int fd, uint64_t offset, void *device,
+		size_t size)
+{
+	struct nfsrdma_region *region;
+	/* of a GPU, the dma-buf begins at a page below the device pointer */
+	int rc = nfsrdma_register_dmabuf(session, fd, offset, size, device, &region);
+
+	if (!rc) {
+		ssize_t got = nfsrdma_pread(file, device, size, 0);
+
+		rc = nfsrdma_unregister(region);
+		if (got < 0)
+			rc = got;
+	}
+	return rc;
+}
+
 /* nfsrdma_prepare_read nfsrdma_submit nfsrdma_wait */
 int read_blocks(struct nfsrdma_session *session, struct nfsrdma_file *file, char (*blocks)[4096], size_t count)
 {

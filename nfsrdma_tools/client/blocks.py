@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from nfsrdma_tools.client.library import Library, load
+from nfsrdma_tools.client.memory import Dmabuf, Memory, exported
 from nfsrdma_tools.client.session import Session, connect
 from nfsrdma_tools.client.transfer import Owned, Uncopied, View, noted
 
@@ -40,14 +41,22 @@ _BLOCK_WORDS = 6
 _COMPLETION_WORDS = 4
 _INDEX_BITS = 32
 _INDEX_MASK = (1 << _INDEX_BITS) - 1
+# a token is read as a signed number
+_SERIAL_MASK = (1 << (63 - _INDEX_BITS)) - 1
 # Python handles signals between two waits, and lets another thread have the lock
 _SLICE_MS = 200
+# 24 days
+_MOST_MS = 1 << 31
 # results of a get that a cache counts as misses
 _MISSES = (-errno.ENOENT, -errno.ETIMEDOUT, -errno.EBADMSG, -errno.ESTALE)
 _LONGER = (-errno.EFBIG,)
 # results of a put or a remove that is not done, and is no error
 _LATE = (-errno.ETIMEDOUT,)
 _ABSENT = (-errno.ENOENT, *_LATE)
+# of the library
+_IN_FLIGHT_MOST = 65536
+TIMEOUT_MOST = 4_000_000
+"""Most seconds of a timeout: the library counts milliseconds in 32 bits."""
 _BELOW = "a signal handler uses the store whose call it interrupted"
 
 
@@ -67,6 +76,9 @@ def blocks(
     ``in_flight`` to ``trust`` are options of struct nfsrdma_blocks_options in lib/nfsrdma.h, and 0
     selects the default; other ``options`` are those of connect().
     """
+    if sessions < 1 or not 0 <= in_flight <= _IN_FLIGHT_MOST:
+        text = f"sessions {sessions}: at least 1; in_flight {in_flight}: at most {_IN_FLIGHT_MOST}"
+        raise ValueError(text)
     targets = [target] if isinstance(target, str) else list(target)
     library = load()
     with contextlib.ExitStack() as stack:
@@ -78,7 +90,7 @@ def blocks(
             "size": library.ffi.sizeof("struct nfsrdma_blocks_options"), "in_flight": in_flight,
             "handles": handles, "checksum": checksum, "trust": trust,
         }  # fmt: skip
-        store = Blocks(library, opened, in_flight or _IN_FLIGHT)
+        store = Blocks(library, opened, in_flight or _IN_FLIGHT, checksum)
         stack.push(store)
         store._open(library.ffi.new("struct nfsrdma_blocks_options *", given))
         stack.pop_all()
@@ -88,8 +100,12 @@ def blocks(
 class _Batch:
     """Operations of one kind: an array of the library, and their results."""
 
-    def __init__(self, table: Any, kept: Any, names: Sequence[str], serial: int) -> None:
+    def __init__(
+        self, table: Any, kept: Any, names: Sequence[str], serial: int, views: Sequence[View]
+    ) -> None:
         self.table, self.names, self.serial = table, names, serial
+        self.views = views
+        """Memory that is not behind the buffer protocol."""
         self.kept = kept
         """Memory that the library uses."""
         self.results: dict[int, int] = {}
@@ -129,6 +145,13 @@ class BlockRegion:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def memory(self, offset: int = 0, length: int | None = None) -> Memory:
+        """A part of the memory, by default all, for puts and gets in place of a buffer."""
+        size = self._view.size - offset if length is None else length
+        if not 0 <= offset <= self._view.size or not 0 <= size <= self._view.size - offset:
+            raise ValueError(f"the region has {self._view.size} bytes")
+        return Memory(self._view.address + offset, size, self._view.on_device, owner=self)
+
     def close(self) -> None:
         """End the registration; OSError (EBUSY) while operations use the memory."""
         self._store._unregister(self)
@@ -151,14 +174,19 @@ class BlockRegion:
 class Blocks(Uncopied):
     """A store of blocks.
 
-    Calls of several threads wait for each other, and tasks of event loops do not: for more threads,
-    open a store in each.  A process that was forked opens stores of its own.
+    ``timeout`` of a call is in seconds; None selects the timeout of the sessions.  Calls of several
+    threads wait for each other, and tasks of event loops do not: for more threads, open a store in
+    each.  A process that was forked opens stores of its own.
     """
 
-    def __init__(self, library: Library, sessions: list[Session], in_flight: int) -> None:
+    def __init__(
+        self, library: Library, sessions: list[Session], in_flight: int, checksum: bool
+    ) -> None:
         self._library, self._ffi, self._sessions = library, library.ffi, sessions
         self._functions = library.functions
         self._most = in_flight
+        # one that is longer than its buffer is damaged, as far as the store can see
+        self._misses = _LONGER if checksum else ()
         self._rlock = threading.RLock()
         self._store = Owned(library, "blocks", "store")
         self._serials = itertools.count(1)
@@ -228,12 +256,31 @@ class Blocks(Uncopied):
     # --- calls ---
 
     def register(self, buffer: Any) -> BlockRegion:
-        """Register the memory of a writable buffer in all sessions."""
-        with self._lock:
-            region = BlockRegion(self, View(self._library, buffer, writable=True))
+        """Register the memory of a writable buffer, or of a tensor of a GPU, in all sessions.
+
+        See Session.register(); a store with checksums refuses memory of a GPU.
+        """
+        return self._register(buffer, None)
+
+    def register_dmabuf(self, fd: int, offset: int, length: int, address: int) -> BlockRegion:
+        """Register memory of a dma-buf in all sessions; see Session.register_dmabuf()."""
+        if min(offset, length, address) < 0:
+            raise ValueError("an offset, a length or an address is negative")
+        return self._register(Memory(address, length, on_device=True), Dmabuf(fd, offset))
+
+    def _register(self, buffer: Any, dmabuf: Dmabuf | None) -> BlockRegion:
+        with self._lock, contextlib.ExitStack() as stack:
+            view = View(self._library, buffer, writable=True)
+            memory: tuple[Any, ...] = (view.memory, view.size)
+            name = "nfsrdma_blocks_register"
+            if view.on_device:
+                dmabuf = dmabuf or stack.enter_context(exported(view.address, view.size))
+                memory = (*dmabuf, view.size, view.memory)
+                name = "nfsrdma_blocks_register_dmabuf"
+            region = BlockRegion(self, view)
             self._regions.add(region)
-            words = (region._view.memory, region._view.size, region.owned.box)
-            status = self._functions.nfsrdma_blocks_register(self._store.handle, *words)
+            words = (self._store.handle, *memory, region.owned.box)
+            status = getattr(self._functions, name)(*words)
             if status:
                 self._regions.discard(region)
                 raise self._library.error(status)
@@ -241,6 +288,10 @@ class Blocks(Uncopied):
 
     def _unregister(self, region: BlockRegion) -> None:
         with self._lock:
+            # what the library does not have yet would find no memory
+            for batch in list(self._batches.values()) if region._view.on_device else ():
+                if not batch.done and any(view.overlaps(region._view) for view in batch.views):
+                    raise OSError(errno.EBUSY, "unfinished operations use the region")
             status = region.end() if region.owned.exists else 0
             if status < 0:
                 raise self._library.error(status)
@@ -251,16 +302,18 @@ class Blocks(Uncopied):
         rows: Iterable[tuple[str, Any]],
         timeout: float | None = None,
         longer_is_a_miss: bool = False,
+        damaged: list[str] | None = None,
     ) -> list[int | None]:
         """Read whole blocks into buffers: (name, buffer).
 
         Returns the size of each block, or None for a miss: there is no such block, it did not
         arrive within ``timeout`` seconds, or its checksum is wrong.  OSError for anything else,
         when all have completed: EFBIG for a block that is longer than its buffer, unless
-        ``longer_is_a_miss``.
+        ``longer_is_a_miss`` or the store has ``checksum``.  Names of blocks with a wrong checksum
+        are appended to ``damaged``.
         """
         batch = self._run(self._functions.NFSRDMA_BLOCK_GET, rows, timeout)
-        return _sizes(batch, _LONGER if longer_is_a_miss else ())
+        return _sizes(batch, _LONGER if longer_is_a_miss else self._misses, damaged)
 
     def put(self, rows: Iterable[tuple[str, Any]], timeout: float | None = None) -> list[bool]:
         """Make or replace blocks: (name, buffer).
@@ -285,10 +338,11 @@ class Blocks(Uncopied):
         rows: Iterable[tuple[str, Any]],
         timeout: float | None = None,
         longer_is_a_miss: bool = False,
+        damaged: list[str] | None = None,
     ) -> list[int | None]:
         """As get(), without blocking the event loop."""
         batch = await self._run_async(self._functions.NFSRDMA_BLOCK_GET, rows, timeout)
-        return _sizes(batch, _LONGER if longer_is_a_miss else ())
+        return _sizes(batch, _LONGER if longer_is_a_miss else self._misses, damaged)
 
     async def put_async(
         self, rows: Iterable[tuple[str, Any]], timeout: float | None = None
@@ -319,7 +373,9 @@ class Blocks(Uncopied):
                 with self._lock:
                     self._submit(batch, until)
                     # the others of a batch that has no room follow those that complete
-                    self._wait(min(batch.waiting, self._most // 2) or 1, _SLICE_MS)
+                    least = min(batch.waiting, self._most // 2) or 1
+                    slice_ms = max(1, min(_SLICE_MS, _milliseconds(until)))
+                    self._wait(0 if batch.done else least, slice_ms)
         except BaseException:
             self._stop(batch)
             raise
@@ -333,6 +389,8 @@ class Blocks(Uncopied):
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
         batch.when_done = functools.partial(_wake, loop, changed)
+        # a batch that the library has no room for
+        timer = None if timeout is None else loop.call_later(timeout, changed.set)
         try:
             self._watch(loop)
             while not batch.done:
@@ -347,6 +405,8 @@ class Blocks(Uncopied):
             raise
         finally:
             self._unwatch(loop)
+            if timer:
+                timer.cancel()
         self._forget(batch)
         return batch
 
@@ -364,21 +424,35 @@ class Blocks(Uncopied):
         )
         writable = kind == self._functions.NFSRDMA_BLOCK_GET
         view = ffi.from_buffer
-        memories = [view("char[]", buffer, writable) for buffer in buffers]
+        views: list[View] = []
+        try:
+            memories = [view("char[]", buffer, writable) for buffer in buffers]
+            sizes = list(map(len, memories))
+        except TypeError:
+            views = self._views(buffers, writable)
+            memories, sizes = [each.memory for each in views], [each.size for each in views]
         # faster than a cast of each
         pointers = ffi.new("char *[]", memories)
-        count, serial = len(names), next(self._serials)
+        count, serial = len(names), next(self._serials) & _SERIAL_MASK
         words = [0] * (_BLOCK_WORDS * count)
         words[0::_BLOCK_WORDS] = places[:count]
         words[1::_BLOCK_WORDS] = (
             memoryview(ffi.buffer(pointers)).cast("Q").tolist() if count else []
         )
-        words[2::_BLOCK_WORDS] = map(len, memories)
+        words[2::_BLOCK_WORDS] = sizes
         base = serial << _INDEX_BITS
         words[3::_BLOCK_WORDS] = range(base, base + count)
         words[4::_BLOCK_WORDS] = [kind] * count
         table = ffi.from_buffer("struct nfsrdma_block[]", array("Q", words))
-        return _Batch(table, (text, memories), names, serial)
+        return _Batch(table, (text, () if views else memories), names, serial, views)
+
+    def _views(self, buffers: Iterable[Any], writable: bool) -> list[View]:
+        """The memory of buffers some of which have no buffer protocol."""
+        views = [View(self._library, buffer, writable) for buffer in buffers]
+        regions = [region._view for region in tuple(self._regions) if region.owned.exists]
+        for view in views:
+            view.check(any(view.within(region) for region in regions))
+        return views
 
     def _submit(self, batch: _Batch, until: float) -> None:
         """Give the library what it has room for; with the lock held."""
@@ -387,17 +461,24 @@ class Blocks(Uncopied):
         left = len(batch.names) - batch.taken
         if not left:
             return
-        seconds = until - time.monotonic()
-        deadline = 0 if until == math.inf else max(1, math.ceil(seconds * 1000))
-        # the library stores the number by itself, so that no interrupt loses it
-        box = self._ffi.new("uint64_t *")
-        batch.numbers.append(box)
-        words = (store, batch.table + batch.taken, left, deadline, box)
-        status = self._functions.nfsrdma_blocks_submit(*words)
-        if status >= 0:
-            batch.taken += status
-        elif status != -errno.EAGAIN:
-            raise self._library.error(status)
+        time_left = _milliseconds(until)
+        # late: another part would only have the connections end once more
+        if time_left > 1 or not batch.taken:
+            deadline = 0 if until == math.inf else max(1, time_left)
+            # the library stores the number by itself, so that no interrupt loses it
+            box = self._ffi.new("uint64_t *")
+            batch.numbers.append(box)
+            words = (store, batch.table + batch.taken, left, deadline, box)
+            status = self._functions.nfsrdma_blocks_submit(*words)
+            if status >= 0:
+                batch.taken += status
+                return
+            if status != -errno.EAGAIN:
+                raise self._library.error(status)
+        if time_left <= 1:
+            late = range(batch.taken, len(batch.names))
+            batch.results.update(dict.fromkeys(late, -errno.ETIMEDOUT))
+            batch.taken = len(batch.names)
 
     def _wait(self, least: int, timeout: int) -> None:
         """Take completions of all batches; with the lock held."""
@@ -447,6 +528,8 @@ class Blocks(Uncopied):
         text, memories = batch.kept
         for memory in memories:
             self._ffi.release(memory)
+        for view in batch.views:
+            view.release()
         self._ffi.release(text)
         if not batch.done:
             canceled = dict.fromkeys(range(len(batch.names)), -errno.ECANCELED)
@@ -486,7 +569,18 @@ class Blocks(Uncopied):
 
 
 def _until(timeout: float | None) -> float:
-    return math.inf if timeout is None else time.monotonic() + timeout
+    if timeout is None or timeout == math.inf:
+        return math.inf
+    # not a number is not less
+    if not timeout <= TIMEOUT_MOST:
+        raise ValueError(f"timeout {timeout!r}: at most {TIMEOUT_MOST} seconds")
+    return time.monotonic() + timeout
+
+
+def _milliseconds(until: float) -> int:
+    """Those that are left, as the library counts them."""
+    seconds = until - time.monotonic()
+    return _MOST_MS if seconds * 1000 > _MOST_MS else math.ceil(seconds * 1000)
 
 
 def _checked(batch: _Batch, allowed: tuple[int, ...]) -> list[int]:
@@ -499,7 +593,12 @@ def _checked(batch: _Batch, allowed: tuple[int, ...]) -> list[int]:
     return results
 
 
-def _sizes(batch: _Batch, more_misses: tuple[int, ...] = ()) -> list[int | None]:
+def _sizes(
+    batch: _Batch, more_misses: tuple[int, ...] = (), damaged: list[str] | None = None
+) -> list[int | None]:
+    if damaged is not None:
+        rows = zip(batch.names, batch.in_order(), strict=True)
+        damaged.extend(name for name, result in rows if result == -errno.EBADMSG)
     results = _checked(batch, _MISSES + more_misses)
     return [None if result < 0 else result for result in results]
 

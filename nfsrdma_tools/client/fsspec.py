@@ -338,9 +338,20 @@ class NfsRdmaFileSystem(Coroutines):
         """Write a whole file at once: a reader has its old bytes or the new ones.
 
         A new file replaces the old one, unless the path is a symbolic link: that is followed.
+        ``mode`` "create" makes a new file only, in which a reader may see a part of the bytes.
         """
         path = self._strip_protocol(path)
-        if self._intrans or mode != "overwrite" or self._type(path, follow=False) == "link":
+        if mode not in ("overwrite", "create"):
+            raise ValueError(f"mode {mode!r}: overwrite or create")
+        if mode == "create":
+            with self.open(path, "xb", **options) as file:
+                file.write(value)
+            return
+        # the export itself is no name below a session's directory
+        kind = "directory" if path == self.export else self._type(path, follow=False)
+        if kind == "directory":
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if self._intrans or kind == "link":
             super().pipe_file(path, value, mode=mode, **options)
             return
         # not open(), which leaves it to a transaction to rename the file

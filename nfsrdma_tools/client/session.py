@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
 from nfsrdma_tools.client.library import Library, load
+from nfsrdma_tools.client.memory import Dmabuf, Memory, behind, exported, size_of
 from nfsrdma_tools.client.transfer import (
     GRACE,
     Job,
@@ -102,6 +103,7 @@ class Stats(NamedTuple):
     grants: int
     revocations: int
     cached: int
+    copied_bytes: int
 
 
 class Entry(NamedTuple):
@@ -138,14 +140,16 @@ def connect(  # noqa: PLR0913 - the options of the library
     personality: str = "",
     optimistic: bool = False,
     cache: int = 0,
+    direct: bool = False,
 ) -> Session:
     """Open a session with SERVER:/DIRECTORY, or with SERVER alone; an IPv6 address has brackets.
 
     ``timeout`` is in seconds.  ``vers`` is 3, or 4.1, which needs no mount daemon.
     A session that requests a ``personality`` of nfsrdma is for its terms only.  An ``optimistic``
-    one reads the page cache of a server of nfsrdma by RDMA; ``cache`` is in bytes.  0 selects the
-    default of lib/nfsrdma.h, which explains the options.  OSError if the server
-    cannot be reached, UserError if the library is not installed.
+    one reads the page cache of a server of nfsrdma by RDMA; ``cache`` is in bytes.  A ``direct``
+    one has RDMA move all data of registered memory, however little it is.  0 selects the default of
+    lib/nfsrdma.h, which explains the options.  OSError if the server cannot be reached, UserError
+    if the library is not installed.
     """
     if vers not in _VERSIONS:
         raise ValueError(f"vers {vers!r}: one of {', '.join(_VERSIONS)}")
@@ -162,6 +166,7 @@ def connect(  # noqa: PLR0913 - the options of the library
         "optimistic": optimistic,
         "cache": cache,
         "interrupted": library.interrupts.callback,
+        "direct": direct,
     }
     session = Session(library, target, arena or _ARENA, _OPTIMISTIC if optimistic else 0, depth)
     try:
@@ -387,8 +392,24 @@ class Session(Uncopied):
     # --- data ---
 
     def register(self, buffer: Any) -> Region:
-        """Register the memory of a writable buffer, so that RDMA moves data without a copy."""
+        """Register the memory of a writable buffer, so that RDMA moves data without a copy.
+
+        The buffer may be a tensor of a GPU, by __cuda_array_interface__ or DLPack: libcuda exports
+        its memory, and reads and writes of the tensor, or of its parts, go there.  The caller waits
+        for the GPU before.  OSError (EOPNOTSUPP) if the GPU or the RDMA device cannot do that.
+        """
         return Region(self, buffer)
+
+    def register_dmabuf(self, fd: int, offset: int, length: int, address: int) -> Region:
+        """Register memory of a dma-buf, which Region.memory() names for reads and writes.
+
+        ``address`` is any one that no other memory of the process has, such as a device pointer; as
+        ``offset``, it is the address of a page plus the same number of bytes.  The processor does
+        not touch it.  The descriptor may be closed after the call.
+        """
+        if min(offset, length, address) < 0:
+            raise ValueError("an offset, a length or an address is negative")
+        return Region(self, Memory(address, length, on_device=True), Dmabuf(fd, offset))
 
     def start_read(self, ranges: Iterable[tuple[File, int, int]], out: Any) -> Transfer:
         """Start to read ranges (file, offset, length) one behind the other into ``out``."""
@@ -436,6 +457,7 @@ class Session(Uncopied):
             queue.want()
             with queue.lock:
                 self._enter([file])
+                view.check(queue.is_registered(view))
                 if view.size > self._read_max or (
                     view.size > self._part and not queue.is_registered(view)
                 ):
@@ -491,7 +513,9 @@ class Session(Uncopied):
         with queue.lock:
             self._enter(set(ranges.files))
             most = self._write_max if kind == "write" else self._read_max
-            most = most if queue.is_registered(view) else min(most, self._part)
+            registered = queue.is_registered(view)
+            view.check(registered)
+            most = most if registered else min(most, self._part)
             return queue.start(kind, ranges, view, most)
 
     def _enter(self, files: Iterable[OpenFile] = ()) -> Any:
@@ -619,10 +643,11 @@ class Session(Uncopied):
             return 0
 
         def uses(job: Job) -> bool:
-            return job.view is not None and region.overlaps(job.view)
+            return job.view is not None and job.view.overlaps(region.view)
 
         queue.settle(uses, "the region is closed", seconds)
         with queue.lock:
+            queue.drop_users(region)
             status = region.unregister() if queue.session.exists else 0
             queue.forget(region)
         return status
@@ -774,22 +799,20 @@ class File(Uncopied, io.RawIOBase):
         if is_all:
             return count
         # more than one RPC, or a later part failed
-        size = memoryview(buffer).nbytes
-        try:
-            rest = memoryview(buffer).cast("B")[count:] if count else buffer
-        except TypeError:
-            # elements that memoryview does not know
+        size = size_of(buffer)
+        rest = behind(buffer, count) if count else buffer
+        if rest is None:
             count, rest = 0, buffer
         return count + session.read_ranges([(self, offset + count, size - count)], rest)[0]
 
     def pwrite(self, data: Any, offset: int) -> int:
         """Write all data at an offset; returns the bytes written."""
-        size = memoryview(data).nbytes
+        size = size_of(data)
         return self._session.write_ranges([(self, offset, size)], data)[0]
 
     async def readinto_async(self, buffer: Any, offset: int) -> int:
         """As pread_into(), without blocking the event loop."""
-        size = memoryview(buffer).nbytes
+        size = size_of(buffer)
         return (await self._session.read_ranges_async([(self, offset, size)], buffer))[0]
 
     async def pread_async(self, count: int, offset: int) -> bytes:
@@ -799,7 +822,7 @@ class File(Uncopied, io.RawIOBase):
 
     async def pwrite_async(self, data: Any, offset: int) -> int:
         """As pwrite(), without blocking the event loop."""
-        size = memoryview(data).nbytes
+        size = size_of(data)
         return (await self._session.write_ranges_async([(self, offset, size)], data))[0]
 
 
@@ -809,12 +832,18 @@ class Region(Uncopied):
     The server of the session can read and write the memory until close().
     """
 
-    def __init__(self, session: Session, buffer: Any) -> None:
+    def __init__(self, session: Session, buffer: Any, dmabuf: Dmabuf | None = None) -> None:
         self._session = session
         view = View(session._library, buffer, writable=True)
         self._owned = Registration(session._library, view)
+        memory: tuple[Any, ...] = (view.memory, view.size)
         try:
-            session._call("register", view.memory, view.size, self._owned.box, keep=self._owned)
+            with contextlib.ExitStack() as stack:
+                if view.on_device:
+                    dmabuf = dmabuf or stack.enter_context(exported(view.address, view.size))
+                    memory = (*dmabuf, view.size, view.memory)
+                name = "register_dmabuf" if dmabuf else "register"
+                session._call(name, *memory, self._owned.box, keep=self._owned)
         except BaseException:
             self._close(0)
             raise
@@ -832,6 +861,14 @@ class Region(Uncopied):
         owned: Registration | None = getattr(self, "_owned", None)
         if owned and owned.exists:
             self._session._queue.dropped.append(owned)
+
+    def memory(self, offset: int = 0, length: int | None = None) -> Memory:
+        """A part of the memory, by default all, for reads and writes in place of a buffer."""
+        view = self._owned.view
+        size = view.size - offset if length is None else length
+        if not 0 <= offset <= view.size or not 0 <= size <= view.size - offset:
+            raise ValueError(f"the region has {view.size} bytes")
+        return Memory(view.address + offset, size, view.on_device, owner=self)
 
     def close(self) -> None:
         """End the registration.

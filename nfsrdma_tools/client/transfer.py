@@ -34,6 +34,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from nfsrdma_tools.client import memory
 from nfsrdma_tools.client.library import Library
 
 __all__ = [
@@ -72,18 +73,48 @@ class Uncopied:
 
 
 class View:
-    """The memory of an object with the buffer protocol; not copied, and locked until released."""
+    """The memory of an object; not copied, and kept until released.
+
+    The object has the buffer protocol, which also locks it, or is one of ``memory.found()``.
+    """
 
     def __init__(self, library: Library, buffer: Any, writable: bool) -> None:
         self._ffi = library.ffi
-        # multidimensional arrays are contiguous, or from_buffer() refuses them
-        self.memory = self._ffi.from_buffer("char[]", buffer, require_writable=writable)
-        self.size = len(self.memory)
+        self._found: memory.Memory | None = None
+        try:
+            # multidimensional arrays are contiguous, or from_buffer() refuses them
+            self.memory = self._ffi.from_buffer("char[]", buffer, require_writable=writable)
+            self.size = len(self.memory)
+        except TypeError:
+            self._found = memory.found(buffer, writable)
+            if not self._found:
+                raise
+            self.memory = self._ffi.cast("char *", self._found.address)
+            self.size = self._found.size
+        self.on_device = bool(self._found and self._found.on_device)
+        """Only RDMA reaches it."""
         self.address = int(self._ffi.cast("uintptr_t", self.memory))
 
     def release(self) -> None:
         """Let the owner resize the memory again."""
-        self._ffi.release(self.memory)
+        if self._found is None:
+            self._ffi.release(self.memory)
+        else:
+            self._found = self._found._replace(owner=None)
+
+    def within(self, region: View) -> bool:
+        """Whether all of it is part of another one, which is registered."""
+        start = self.address - region.address
+        return 0 <= start <= region.size - self.size
+
+    def overlaps(self, region: View) -> bool:
+        """Whether some of it is."""
+        return -self.size < self.address - region.address < region.size
+
+    def check(self, is_registered: bool) -> None:
+        """OSError (EOPNOTSUPP) for memory of a GPU that no region has."""
+        if self.on_device and self.size and not is_registered:
+            raise OSError(errno.EOPNOTSUPP, "the memory of the GPU is not registered")
 
 
 class Owned:
@@ -119,7 +150,11 @@ class Owned:
         """Free it by a function of the library, unless that is done; returns the result."""
         if self.exists:
             noted(self._ended, getattr(self._functions, f"nfsrdma_{function}"), self.box[0])
-        return self._ended[0] if self._ended else 0
+        status = self._ended[0] if self._ended else 0
+        if status == -errno.EBUSY:
+            # it still exists; a store of blocks ends its sessions itself
+            self._ended.clear()
+        return status
 
 
 class Registration(Owned):
@@ -128,16 +163,6 @@ class Registration(Owned):
     def __init__(self, library: Library, view: View) -> None:
         super().__init__(library, "region", "region")
         self.view = view
-
-    def has(self, view: View) -> bool:
-        """Whether all of a view is part of the region."""
-        start = view.address - self.view.address
-        return 0 <= start <= self.view.size - view.size
-
-    def overlaps(self, view: View) -> bool:
-        """Whether some of a view is."""
-        start = view.address - self.view.address
-        return -view.size < start < self.view.size
 
     def unregister(self) -> int:
         """End it, and unlock the memory; returns EBUSY as a negative value while it is used."""
@@ -585,7 +610,16 @@ class Queue:
     def is_registered(self, view: View) -> bool:
         """Whether RDMA can move the data of a view without a copy."""
         # an interrupt may have left one here that has ended
-        return any(region.exists and region.has(view) for region in tuple(self.regions))
+        return any(region.exists and view.within(region.view) for region in tuple(self.regions))
+
+    def drop_users(self, region: Registration) -> None:
+        """Start no further operation with memory of a GPU, whose region ends; with the lock held.
+
+        Without the region, the library would have the processor copy its data.
+        """
+        for job in list(self._jobs.values()) if region.view.on_device else ():
+            if job.view and job.view.overlaps(region.view):
+                job.fail(_canceled("the region is closed"))
 
     # --- the end ---
 
@@ -620,6 +654,7 @@ class Queue:
         if isinstance(dropped, Job):
             dropped.fail(_canceled("the transfer was stopped"))
         elif isinstance(dropped, Registration):
+            self.drop_users(dropped)
             again = dropped.unregister() < 0
             self.forget(dropped)
         else:

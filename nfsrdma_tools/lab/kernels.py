@@ -30,7 +30,16 @@ from nfsrdma_tools.lab.debian_packages import opened
 from nfsrdma_tools.lab.paths import cache_dir, draft_of, lock_of
 from nfsrdma_tools.lock import file_lock
 
-__all__ = ["Kernel", "build", "compile_module", "find", "module", "present", "siw_module"]
+__all__ = [
+    "Kernel",
+    "build",
+    "compile_module",
+    "find",
+    "module",
+    "present",
+    "siw_module",
+    "unpack_source",
+]
 
 _RECIPE = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "kernel_recipe"))
 _SCRIPTS = ("build.sh", "make.sh", "init")
@@ -207,28 +216,30 @@ def module(
 def siw_module(kernel: Kernel, base: image.Image, step: Callable[[str], None]) -> Path:
     """The file siw.ko for a Debian kernel, compiled if it does not exist yet.
 
-    Raises UserError if the archive no longer has the kernel's source.
+    Raises UserError as unpack_source() does.
     """
     file = kernel.folder / "siw.ko"
     with file_lock(file.with_suffix(".lock")):
         if not file.exists():
             step(f"compiling soft-iWARP for kernel {kernel.name}, once (about half a minute)")
             with tempfile.TemporaryDirectory(dir=kernel.folder, prefix="siw-") as work:
-                _unpack_siw(kernel, Path(work))
-                _compile_into(file, Path(work), kernel, base, _SIW_OPTION)
+                unpack_source(kernel, Path(work), _SIW)
+                _compile_into(file, Path(work) / _SIW, kernel, base, _SIW_OPTION)
     return file
 
 
-def _unpack_siw(kernel: Kernel, folder: Path) -> None:
-    """Unpack soft-iWARP's folder of the kernel's source into ``folder``."""
+def unpack_source(kernel: Kernel, folder: Path, *paths: str) -> None:
+    """Unpack files and folders of the source of a Debian kernel into ``folder``, by their paths.
+
+    Raises UserError if the archive no longer has the kernel's source.
+    """
     with tempfile.TemporaryDirectory(dir=kernel.folder, prefix="linux-") as name:
         root = Path(name)
         with opened(debian_kernel.SUITES[kernel.name], root) as debian:
             debian.unpack([f"linux-source-{kernel.name}"], root)
         (source,) = root.glob("usr/src/linux-source-*.tar.xz")
-        depth = 1 + len(Path(_SIW).parts)
-        words = ("--wildcards", f"--strip-components={depth}", "-C", folder, f"*/{_SIW}/*")
-        run("tar", "-xf", source, *words, timeout=600)
+        members = (f"{source.name.removesuffix('.tar.xz')}/{path}" for path in paths)
+        run("tar", "-xf", source, "--strip-components=1", "-C", folder, *members, timeout=600)
 
 
 def _compile_into(

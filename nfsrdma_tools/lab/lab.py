@@ -37,6 +37,7 @@ from nfsrdma_tools.lab.machine import (
     Hardware,
     Lan,
     Machine,
+    boot_again,
     restore_snapshot,
     warm_disk,
 )
@@ -207,6 +208,13 @@ class Lab(Nodes):
         """Resume all processors."""
         for machine in self.machines.values():
             machine.resume()
+
+    def reset(self, node: str) -> None:
+        """Reset a machine, which boots from its disk; lab-node has yet to set its role up."""
+        name = self.config.machine_of(node)
+        boot_again(self.machines[name].reset, _silent)
+        # of a boot that the emulator failed in
+        self.consoles[name].skip()
 
     @contextlib.contextmanager
     def unplugged(self, node: str) -> Iterator[None]:

@@ -39,6 +39,7 @@ __all__ = [
     "Hardware",
     "Lan",
     "Machine",
+    "boot_again",
     "qemu_argv",
     "restore_snapshot",
     "warm_disk",
@@ -196,6 +197,15 @@ class Machine:
             self.ssh.close()
             self._connect()
 
+    def reset(self) -> None:
+        """Reset the hardware, and wait until the kernel has booted and ssh answers."""
+        self.ssh.close()
+        # the firmware may reset it once more, and -no-reboot would end QEMU
+        self.monitor.command("set-action", reboot="reset")
+        self.monitor.command("system_reset")
+        self.wait()
+        self.monitor.command("set-action", reboot="shutdown")
+
     def _connect(self) -> None:
         self.ssh.open(self.monitor.ssh_port(), _BOOT_SECONDS, self.check)
 
@@ -321,11 +331,11 @@ def warm_disk(role: str, hardware: Hardware, image: Image, step: Callable[[str],
             seconds = 20 if hardware.clock == "wall" else 30
             details = f"{role}, {hardware.kernel}, {clock_name(hardware.clock)}"
             step(f"booting a node once ({details}; about {seconds} s)")
-            _boot_again(lambda: _save_booted(role, hardware, image, disk, script), step)
+            boot_again(lambda: _save_booted(role, hardware, image, disk, script), step)
     return disk
 
 
-def _boot_again(boot: Callable[[], None], step: Callable[[str], None]) -> None:
+def boot_again(boot: Callable[[], None], step: Callable[[str], None]) -> None:
     """Boot; try up to two times more if the emulator failed."""
     for _ in range(_BOOTS - 1):
         try:

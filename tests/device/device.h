@@ -30,6 +30,7 @@ struct settings {
 	uint64_t late_sends;	/* microseconds: how much later a Send completes than its message arrives */
 	uint64_t spurious;	/* each n-th event of a completion channel, on average, comes twice; 0: none */
 	uint64_t iwarp;		/* the device connects by itself */
+	uint64_t second_device;	/* the next route goes over the second device */
 	uint64_t refuse;	/* the server refuses connections */
 	uint64_t silent;	/* the server does not answer requests for connections */
 	uint64_t credits;	/* that the server grants */

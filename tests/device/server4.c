@@ -323,6 +323,51 @@ static uint32_t op_getattr(struct compound *c)
 	return NFS4_OK;
 }
 
+/*
+ * RFC 8881, sections 18.15 and 18.31: compare attributes of the current file.  Those that are the same have the same
+ * bytes, which section 5 gives one form.
+ */
+static uint32_t compare_attributes(struct compound *c, bool *same)
+{
+	const uint8_t *values;
+	struct bitmap map = get_bitmap(c->in);
+	uint32_t length = get(c->in);
+	size_t before = c->out->used, bytes;
+
+	values = get_bytes(c->in, length);
+	if (!values)
+		return NFS4ERR_BADXDR;
+	if (map.low & ~supported.low || map.high & ~supported.high)
+		return NFS4ERR_ATTRNOTSUPP;
+	/* rdattr_error, and attributes that can be set only */
+	if (map.low & (BIT(11) | ATTR_ACCESS_SET | ATTR_MODIFY_SET)) {
+		fault("VERIFY or NVERIFY of attributes %llx", (unsigned long long)map.low);
+		return NFS4ERR_INVAL;
+	}
+	put_attributes4(c->out, c->current, map);
+	/* the bitmap of the client may have words of zeros at its end */
+	bytes = 4 + ((length + 3) & ~3U);
+	*same = c->out->used - before >= bytes && !memcmp(c->out->at + c->out->used - bytes, values - 4, bytes);
+	c->out->used = before;
+	return NFS4_OK;
+}
+
+static uint32_t op_verify(struct compound *c)
+{
+	bool same = false;
+	uint32_t status = compare_attributes(c, &same);
+
+	return status || same ? status : NFS4ERR_NOT_SAME;
+}
+
+static uint32_t op_nverify(struct compound *c)
+{
+	bool same = false;
+	uint32_t status = compare_attributes(c, &same);
+
+	return !status && same ? NFS4ERR_SAME : status;
+}
+
 static uint32_t set_attributes(struct compound *c, const struct stateid *id, const struct attributes *attributes)
 {
 	uint32_t status;
@@ -763,6 +808,7 @@ static const struct operation {
 	[OP_GETATTR] = { op_getattr, NEEDS_FH },
 	[OP_GETFH] = { op_getfh, NEEDS_FH },
 	[OP_LOOKUP] = { op_lookup, NEEDS_FH },
+	[OP_NVERIFY] = { op_nverify, NEEDS_FH },
 	[OP_OPEN] = { op_open, NEEDS_FH },
 	[OP_OPEN_DOWNGRADE] = { op_open_downgrade, NEEDS_FH },
 	[OP_PUTFH] = { op_putfh, NEEDS_NOTHING },
@@ -775,6 +821,7 @@ static const struct operation {
 	[OP_RESTOREFH] = { op_restorefh, NEEDS_NOTHING },
 	[OP_SAVEFH] = { op_savefh, NEEDS_FH },
 	[OP_SETATTR] = { op_setattr, NEEDS_FH },
+	[OP_VERIFY] = { op_verify, NEEDS_FH },
 	[OP_WRITE] = { op_write, NEEDS_FH },
 	[OP_BIND_CONN_TO_SESSION] = { op_bind_conn_to_session, NEEDS_NOTHING },
 	[OP_EXCHANGE_ID] = { op_exchange_id, NEEDS_NOTHING },

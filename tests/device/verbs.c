@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -110,6 +111,10 @@ static int step_error(const char *name)
 struct region {
 	struct ibv_mr mr;	/* first */
 	struct region *next;
+	uint64_t start;		/* address that a work request or a chunk has */
+	uint8_t *at;		/* where the device reaches the memory: of a dma-buf, a mapping of its own */
+	uint8_t *mapping;
+	size_t mapped;
 	int access;
 };
 
@@ -188,8 +193,11 @@ static struct connection *connections;
 static struct message_id *ids;
 static uint32_t next_key, next_pair;
 
-static struct ibv_device device = { .name = "stand0", .dev_name = "uverbs0", .node_type = IBV_NODE_CA };
-static struct ibv_context *cm_context;
+static struct ibv_device devices[] = {
+	{ .name = "stand0", .dev_name = "uverbs0", .node_type = IBV_NODE_CA },
+	{ .name = "stand1", .dev_name = "uverbs1", .node_type = IBV_NODE_CA },
+};
+static struct ibv_context *cm_contexts[ARRAY(devices)];
 
 /* The key of all memory of a peer */
 #define PEER_KEY	0x70656572
@@ -306,7 +314,7 @@ static void cm_deliver(struct cm_event *event)
 	switch (event->event.event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
 		id->state = ID_ADDRESS;
-		id->id.verbs = cm_context;
+		id->id.verbs = cm_contexts[settings.second_device % ARRAY(devices)];
 		break;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
 		id->state = ID_ROUTE;
@@ -558,13 +566,13 @@ static bool element_good(const struct pair *pair, const struct ibv_sge *sge, int
 	const struct region *each;
 
 	for (each = regions; each; each = each->next) {
-		uint64_t start = (uintptr_t)each->mr.addr;
-
 		if (each->mr.lkey != sge->lkey)
 			continue;
 		if (each->mr.pd != pair->qp.pd)
 			fault("a work request with memory of another protection domain");
-		else if (sge->addr < start || sge->addr + sge->length > start + each->mr.length)
+		else if (each->mapping)
+			fault("a message in a dma-buf");
+		else if (sge->addr < each->start || sge->addr + sge->length > each->start + each->mr.length)
 			fault("a work request with %u bytes that are not all registered", sge->length);
 		else if ((each->access & access) != access)
 			fault("a Receive into memory without IBV_ACCESS_LOCAL_WRITE");
@@ -714,18 +722,16 @@ static void *reach(struct connection *connection, uint32_t key, uint64_t addr, u
 	if (connection->is_peer && key == PEER_KEY)
 		return (void *)(uintptr_t)addr;
 	for (each = connection->is_peer ? NULL : regions; each; each = each->next) {
-		uint64_t start = (uintptr_t)each->mr.addr;
-
 		if (each->mr.rkey != key)
 			continue;
 		if (each->mr.pd != connection->pair->qp.pd)
 			fault("a chunk in memory of another protection domain");
-		else if (addr < start || addr + length > start + each->mr.length)
+		else if (addr < each->start || addr + length > each->start + each->mr.length)
 			fault("a chunk of %u bytes that are not all registered", length);
 		else if ((each->access & access) != access)
 			fault("a chunk in memory without the access right %x", access);
 		else
-			return (void *)(uintptr_t)addr;
+			return each->at + (addr - each->start);
 		break;
 	}
 	if (!each)
@@ -807,11 +813,11 @@ static void deliver(struct connection *connection, const uint8_t *message, uint3
 
 /* --- protection domains and memory --- */
 
-static struct ibv_context *new_context(void)
+static struct ibv_context *new_context(struct ibv_device *which)
 {
 	struct ibv_context *context = must(calloc(1, sizeof(*context)));
 
-	context->device = &device;
+	context->device = which;
 	context->cmd_fd = eventfd(0, EFD_CLOEXEC);
 	context->async_fd = eventfd(0, EFD_CLOEXEC);
 	context->ops.poll_cq = poll_cq;
@@ -833,10 +839,9 @@ struct ibv_context *ibv_open_device(struct ibv_device *which)
 {
 	struct ibv_context *context = NULL;
 
-	(void)which;
 	device_lock();
 	if (!FAILS("open_device")) {
-		context = new_context();
+		context = new_context(which);
 		counters.contexts++;
 	}
 	device_unlock();
@@ -915,30 +920,73 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return error;
 }
 
+/* A region of memory that the device reaches at @at */
+static struct region *new_region(struct ibv_pd *pd, uint64_t start, uint8_t *at, size_t length, int access)
+{
+	struct region *region = must(calloc(1, sizeof(*region)));
+
+	/* keys are not used again, so that a key that has ended is known */
+	next_key += 1 + chance(97);
+	*region = (struct region){
+		.mr = {
+			.context = pd->context, .pd = pd, .addr = (void *)(uintptr_t)start, .length = length,
+			.lkey = next_key * 2 + 1, .rkey = next_key * 2,
+		},
+		.next = regions, .start = start, .at = at, .access = access,
+	};
+	regions = region;
+	((struct domain *)pd)->users++;
+	counters.mrs++;
+	counters.registered++;
+	return region;
+}
+
+/* ibv_reg_mr(3) */
+static bool access_good(int access)
+{
+	if (!(access & IBV_ACCESS_REMOTE_WRITE) || access & IBV_ACCESS_LOCAL_WRITE)
+		return true;
+	fault("remote write without local write");
+	errno = EINVAL;
+	return false;
+}
+
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	struct region *region = NULL;
 
 	device_lock();
-	/* ibv_reg_mr(3) */
-	if (access & IBV_ACCESS_REMOTE_WRITE && !(access & IBV_ACCESS_LOCAL_WRITE)) {
-		fault("remote write without local write");
+	if (access_good(access) && !FAILS("reg_mr"))
+		region = new_region(pd, (uintptr_t)addr, addr, length, access);
+	device_unlock();
+	return region ? &region->mr : NULL;
+}
+
+/*
+ * ibv_reg_dmabuf_mr(3), of any file that can be mapped, such as a memfd.  As devices do, it wants @offset and @iova at
+ * one place in a page.  The library finds the function by its name, as in libibverbs.
+ */
+EXPORTED struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+					  int access)
+{
+	uint64_t page = sysconf(_SC_PAGESIZE), skip = offset % page;
+	struct region *region = NULL;
+	uint8_t *mapping;
+
+	device_lock();
+	if (!access_good(access) || FAILS("reg_dmabuf_mr"))
+		goto out;
+	if (iova % page != skip || lseek(fd, 0, SEEK_END) < (off_t)(offset + length)) {
 		errno = EINVAL;
-	} else if (!FAILS("reg_mr")) {
-		region = must(calloc(1, sizeof(*region)));
-		/* keys are not used again, so that a key that has ended is known */
-		next_key += 1 + chance(97);
-		region->mr = (struct ibv_mr){
-			.context = pd->context, .pd = pd, .addr = addr, .length = length, .lkey = next_key * 2 + 1,
-			.rkey = next_key * 2,
-		};
-		region->access = access;
-		region->next = regions;
-		regions = region;
-		((struct domain *)pd)->users++;
-		counters.mrs++;
-		counters.registered++;
+		goto out;
 	}
+	mapping = mmap(NULL, skip + length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(offset - skip));
+	if (mapping == MAP_FAILED)
+		goto out;
+	region = new_region(pd, iova, mapping + skip, length, access);
+	region->mapping = mapping;
+	region->mapped = skip + length;
+out:
 	device_unlock();
 	return region ? &region->mr : NULL;
 }
@@ -985,6 +1033,8 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 		*at = region->next;
 		((struct domain *)mr->pd)->users--;
 		counters.mrs--;
+		if (region->mapping)
+			munmap(region->mapping, region->mapped);
 		free(region);
 	}
 	device_unlock();
@@ -1193,12 +1243,14 @@ const char *ibv_wc_status_str(enum ibv_wc_status status)
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
 	struct event_channel *channel = NULL;
+	size_t i;
 
 	device_lock();
 	if (!FAILS("create_event_channel")) {
 		start_world();
-		if (!cm_context)
-			cm_context = new_context();
+		for (i = 0; i < ARRAY(devices); i++)
+			if (!cm_contexts[i])
+				cm_contexts[i] = new_context(&devices[i]);
 		channel = must(calloc(1, sizeof(*channel)));
 		channel->channel.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 		counters.event_channels++;
@@ -1565,7 +1617,7 @@ static const struct name {
 	const char *text;
 	uint64_t *value;
 } names[] = {
-	SETTING(late), SETTING(late_calls), SETTING(late_sends), SETTING(spurious), SETTING(iwarp), SETTING(refuse), SETTING(silent),
+	SETTING(late), SETTING(late_calls), SETTING(late_sends), SETTING(spurious), SETTING(iwarp), SETTING(second_device), SETTING(refuse), SETTING(silent),
 	SETTING(credits), SETTING(inline_size), SETTING(private_data), SETTING(read_max), SETTING(write_max),
 	SETTING(shortened), SETTING(hold), SETTING(end_after), SETTING(attributes), SETTING(mount_error), SETTING(seed),
 	SETTING(no_mount_daemon), SETTING(personalities), SETTING(reply_size), COUNTER(port), SETTING(end_behind),

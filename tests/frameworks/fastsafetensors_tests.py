@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from device import READ, Device
+from device import FOLDER, LINK, READ, Device
 from fastsafetensors.frameworks._torch import TorchTensor
 from fastsafetensors.parallel_loader import PipelineParallel
 from fastsafetensors.st_types import DType
@@ -125,6 +125,65 @@ def test_a_file_that_changes_is_an_error_and_the_next_load_works(
     files = loader.copy_files_to_device()
     assert len(loaded(files)) == len(loader.get_keys())
     files.close()
+
+
+def test_another_file_of_the_same_size_is_an_error(server: Device, loader: NfsRdmaLoader) -> None:
+    """The header that was read would cut its tensors out at the wrong places."""
+    first = safetensors.torch.save({"a": torch.zeros(1000), "b": torch.ones(500)})
+    second = safetensors.torch.save({"a": torch.ones(500), "b": torch.zeros(1000)})
+    assert len(first) == len(second)
+    server.put("/export/single", first)
+    loader.add_filenames({0: ["single"]})
+    server.put("/export/single", second)
+    with pytest.raises(OSError, match="single has changed since its header was read"):
+        loader.copy_files_to_device()
+    loader.reset()
+    loader.add_filenames({0: ["single"]})
+    files = loader.copy_files_to_device()
+    assert files.get_tensor("a").shape == (500,)
+    files.close()
+
+
+def test_links_are_followed(server: Device) -> None:
+    """As in a cache of models, whose files are links to those named by their hashes."""
+    data = safetensors.torch.save({"a": torch.arange(10)})
+    for folder in ("hub", "hub/blobs", "hub/snapshots", "hub/snapshots/1"):
+        server.put(f"/export/{folder}", kind=FOLDER)
+    server.put("/export/hub/blobs/hash", data)
+    links = {
+        "hub/snapshots/1/model": "../../blobs/hash",
+        "hub/main": "snapshots/1",
+        "absolute": "/export/hub/main/./model",
+        "outside": "../secret",
+        "elsewhere": "/exported/model",
+        "circle": "circle",
+    }
+    for name, text in links.items():
+        server.put(f"/export/{name}", text.encode(), kind=LINK)
+    loader = NfsRdmaLoader(None, target="nas:/export", timeout=TIMEOUT)
+    for name in ("hub/snapshots/1/model", "hub/main/model", "absolute", "/hub/./blobs//hash"):
+        loader.add_filenames({0: [name]})
+        files = loader.copy_files_to_device()
+        assert torch.equal(files.get_tensor("a"), torch.arange(10))
+        files.close()
+        loader.reset()
+    for name, error in (
+        ("outside", "link out of"),
+        ("elsewhere", "link out of"),
+        ("circle", "Too"),
+    ):
+        with pytest.raises(OSError, match=error):
+            loader.add_filenames({0: [name]})
+    loader.close()
+
+
+def test_the_timeout_is_that_of_headers_too(server: Device) -> None:
+    loader = NfsRdmaLoader(None, target="nas:/export", timeout=0.5)
+    server.hold(READ)
+    with pytest.raises(TimeoutError, match="500 ms"):
+        loader.add_filenames({0: list(MODEL)})
+    server.hold()
+    loader.close()
 
 
 @pytest.mark.parametrize("data", [b"", b"1234567", b"\xff" * 8, b"\x09" + bytes(7) + b"{}", b"abc"])

@@ -2,6 +2,7 @@
 """The adapter of LMCache under LMCache: its own check, and what the check leaves out."""
 
 import asyncio
+import errno
 import json
 import select
 import sys
@@ -19,6 +20,8 @@ from lmcache.v1.distributed.l2_adapters.config import get_l2_adapter_config_clas
 from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, TensorMemoryObj
 from lmcache.v1.platform import consume_fd
 from unit.device_fixtures import device, device_library
+
+from nfsrdma_tools.client.adapters import lmcache as adapter
 
 __all__ = ["device", "device_library"]
 
@@ -160,6 +163,53 @@ def test_an_object_that_is_too_long_costs_no_others(server: Device, cache: Cache
     mixed = [*small[:2], *cache.objects(COUNT + 2, COUNT - 2)]
     assert cache.load(keys(), mixed) == [False] * 2 + [True] * (COUNT - 2)
     assert not any(cache.load(keys(), small))
+
+
+def files_below(server: Device, folder: str) -> list[str]:
+    paths = [f"{folder}/{name}" for name in server.names(folder)]
+    found: list[str] = []
+    for path in paths:
+        found += [path] if server.get(path) else files_below(server, path)
+    return found
+
+
+def test_an_object_that_is_damaged_is_written_again(server: Device) -> None:
+    cache = Cache(timeout=TIMEOUT, checksum=True)
+    cache.memory[:COUNT] = torch.rand((COUNT, FLOATS))
+    assert cache.store(keys(), cache.objects(0)).is_successful()
+    damaged = files_below(server, "/export/kv")[0]
+    data = server.get(damaged)
+    assert data
+    server.put(damaged, bytes([data[0] ^ 1]) + data[1:])
+    other = Cache(timeout=TIMEOUT, checksum=True)
+    assert other.load(keys(), other.objects(COUNT)).count(False) == 1
+    assert cache.lookup(keys()).count(False) == 1
+    assert cache.store(keys(), cache.objects(0)).bytes_transferred() == cache.memory[0].nbytes
+    for each in (cache, other):
+        assert all(each.load(keys(), each.objects(COUNT)))
+        each.adapter.close()
+
+
+def test_failures_of_a_kind_are_one_line(
+    server: Device, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(
+        adapter._log, "error", lambda text, *words, **more: lines.append(text % words)
+    )
+    server.error(WRITE, errno.ENOSPC, times=1000)
+    for _ in range(5):
+        assert not cache.store(keys(), cache.objects(0)).is_successful()
+    server.no_errors()
+    assert len(lines) == 1
+    assert "store of nas:/export/kv failed" in lines[0]
+    assert "No space left" in lines[0]
+
+
+@pytest.mark.parametrize("wrong", [{"timeout": "2"}, {"timeout": 0}, {"capacity": "5G"}])
+def test_a_wrong_parameter_is_an_error(server: Device, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Cache(**wrong)
 
 
 def test_users_and_models_are_apart(server: Device, cache: Cache) -> None:

@@ -209,6 +209,30 @@ def test_a_chunk_of_another_size_is_a_miss(server: Device, instance: Instance) -
     other.close()
 
 
+def test_a_chunk_that_is_damaged_is_written_again(server: Device) -> None:
+    (key,), data = keys(0, 1), rows(1)
+    first = Instance(timeout=SECONDS, checksum=True)
+    first.store([key], data)
+    path = f"/export/kv/{first.tier.name(key)}.crc32c"
+    stored = server.get(path)
+    assert stored
+    server.put(path, bytes([stored[0] ^ 1]) + stored[1:])
+    first.tier.submit_load(job(7, [key], [4]))
+    assert not finished(first).success
+    first.close()
+    second = Instance(timeout=SECONDS, checksum=True)
+    assert second.find(key) is LookupResult.MISS
+    second.store([key], data)
+    assert server.get(path) == stored
+    second.close()
+
+
+@pytest.mark.parametrize("wrong", ["2", 0, -1, float("nan"), None])
+def test_a_wrong_timeout_is_an_error(server: Device, wrong: Any) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        Instance(timeout=wrong)
+
+
 @pytest.mark.parametrize("procedure", [LOOKUP, READ, WRITE])
 def test_a_server_that_is_silent_costs_misses(
     server: Device, instance: Instance, procedure: int

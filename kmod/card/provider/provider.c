@@ -143,6 +143,19 @@ static struct ibv_mr *card_reg_mr(struct ibv_pd *pd, void *addr, size_t length, 
 	return NULL;
 }
 
+static struct ibv_mr *card_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+					 uint64_t iova, int fd, int access)
+{
+	struct verbs_mr *mr = calloc(1, sizeof(*mr));
+
+	if (!mr)
+		return NULL;
+	if (!ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, mr, NULL))
+		return &mr->ibv_mr;
+	free(mr);
+	return NULL;
+}
+
 static int card_dereg_mr(struct verbs_mr *mr)
 {
 	int rc = ibv_cmd_dereg_mr(mr);
@@ -502,6 +515,7 @@ static const struct verbs_context_ops card_ops = {
 	.query_device_ex = card_query_device,
 	.query_port = card_query_port,
 	.query_qp = card_query_qp,
+	.reg_dmabuf_mr = card_reg_dmabuf_mr,
 	.reg_mr = card_reg_mr,
 	.req_notify_cq = ibv_cmd_req_notify_cq,
 };

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import os
+import stat
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -27,7 +30,8 @@ from fastsafetensors.loader import BaseSafeTensorsFileLoader
 from fastsafetensors.st_types import Device, DeviceType, DType
 
 from nfsrdma_tools.client.adapters.background import Background
-from nfsrdma_tools.client.session import connect
+from nfsrdma_tools.client.place import split_target
+from nfsrdma_tools.client.session import Session, connect
 
 __all__ = ["NfsRdmaCopier", "NfsRdmaLoader"]
 
@@ -37,8 +41,19 @@ _TIMEOUT = 600.0
 _ALIGNMENT = 64
 _LENGTH_BYTES = 8
 _HEADER_MOST = 100_000_000
+_LINKS_MOST = 40
+# seconds that a session waits for a reply by default
+_REPLY_TIMEOUT = 60.0
 # the other options are those of connect()
 _OF_BLOCKS = ("sessions", "in_flight", "handles", "trust")
+
+
+class _Metadata(SafeTensorsMetadata):  # type: ignore[misc]
+    """The header of a file, and the name of the block."""
+
+    def __init__(self, raw: bytes, size: int, framework: Any, name: str, block: str) -> None:
+        super().__init__(raw[_LENGTH_BYTES:].decode(), len(raw), size, framework, name)
+        self.raw, self.block = raw, block
 
 
 class NfsRdmaCopier(CopierInterface):  # type: ignore[misc]
@@ -87,8 +102,14 @@ class NfsRdmaCopier(CopierInterface):  # type: ignore[misc]
     def finish_io(self) -> None:
         """Wait until RDMA writes no more.  OSError if the file did not arrive whole."""
         read, self._read = self._read, None
-        if read is not None and not all(read.result()):
-            raise OSError(f"{self.metadata.src} is gone, has changed, or did not arrive in time")
+        if read is None:
+            return
+        name, raw = self.metadata.src, self.metadata.raw
+        if not all(read.result()):
+            raise OSError(f"{name} is gone, has changed, or did not arrive in time")
+        start = self._memory.get_base_address() + self._offset
+        if ctypes.string_at(start, len(raw)) != raw:
+            raise OSError(f"{name} has changed since its header was read: add it again")
 
     @property
     def _is_direct(self) -> bool:
@@ -96,7 +117,7 @@ class NfsRdmaCopier(CopierInterface):  # type: ignore[misc]
 
     async def _load(self, target: Any) -> list[bool]:
         with self._store.registered(target):
-            return await self._store.get([(self.metadata.src, target)])
+            return await self._store.get([(self.metadata.block, target)])
 
 
 @register_copier_constructor(_TYPE, NfsRdmaCopier)  # type: ignore[untyped-decorator]
@@ -113,7 +134,9 @@ def _constructor(device: Any, store: Background, **options: Any) -> Callable[...
 class NfsRdmaLoader(BaseSafeTensorsFileLoader):  # type: ignore[misc]
     """Loads files of tensors from SERVER:/DIRECTORY.
 
-    ``timeout`` is the limit in seconds for all files that start together; further ``options`` are
+    ``timeout`` is the limit in seconds for all files that start together, and for each reply to
+    the calls that read a header, but there at most 60; symbolic links are followed below the
+    directory of ``target``.  Further ``options`` are
     those of blocks() but ``checksum``.
     """
 
@@ -132,9 +155,10 @@ class NfsRdmaLoader(BaseSafeTensorsFileLoader):  # type: ignore[misc]
         self._ends = contextlib.ExitStack()
         with contextlib.ExitStack() as ends:
             own = {name: each for name, each in options.items() if name not in _OF_BLOCKS}
-            self._headers = ends.enter_context(connect(target, **own))
             self._store = Background(target, timeout, **options)
             ends.callback(self._store.close)
+            limit = min(self._store.timeout, _REPLY_TIMEOUT)
+            self._headers = ends.enter_context(connect(target, timeout=limit, **own))
             super().__init__(
                 pg,
                 operations.get_device(device, group),
@@ -153,15 +177,55 @@ class NfsRdmaLoader(BaseSafeTensorsFileLoader):  # type: ignore[misc]
                 self.frames.update(metadata.tensors)
 
     def _header(self, name: str) -> Any:
-        with self._headers.open(name) as file:
+        block = _resolved(self._headers, name)
+        with self._headers.open(block) as file:
             size = file.size()
             length = int.from_bytes(file.pread(_LENGTH_BYTES, 0), "little")
             if size < _LENGTH_BYTES or length > min(_HEADER_MOST, size - _LENGTH_BYTES):
                 raise ValueError(f"{name} is no file of safetensors")
-            text = file.pread(length, _LENGTH_BYTES).decode()
-        return SafeTensorsMetadata(text, _LENGTH_BYTES + length, size, self.framework, name)
+            raw = file.pread(_LENGTH_BYTES + length, 0)
+        return _Metadata(raw, size, self.framework, name, block)
 
     def close(self) -> None:
         """Close the sessions; tensors stay valid."""
         super().close()
         self._ends.close()
+
+
+def _resolved(session: Session, name: str) -> str:
+    """The path of a file without symbolic links, which a block must not have."""
+    todo, done, links = name.split("/")[::-1], list[str](), 0
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not done:
+                raise _outside(session, name)
+            done.pop()
+            continue
+        path = "/".join([*done, part])
+        if not stat.S_ISLNK(session.lstat(path).st_mode):
+            done.append(part)
+            continue
+        links += 1
+        if links > _LINKS_MOST:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+        text = session.readlink(path)
+        if text.startswith("/"):
+            text, done = _below(session, name, text), []
+        todo.extend(text.split("/")[::-1])
+    return "/".join(done)
+
+
+def _below(session: Session, name: str, path: str) -> str:
+    """The part of an absolute path of the server below the directory of the session."""
+    folder = split_target(session.target)[1].strip("/")
+    if not f"{path}/".startswith(f"/{folder}/" if folder else "/"):
+        raise _outside(session, name)
+    return path[len(folder) + 1 :]
+
+
+def _outside(session: Session, name: str) -> OSError:
+    text = f"{name} is a link out of {session.target}: let target be a directory above both"
+    return OSError(errno.EXDEV, text)

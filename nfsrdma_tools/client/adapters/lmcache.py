@@ -11,6 +11,7 @@ import ctypes
 import functools
 import hashlib
 import itertools
+import math
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
@@ -43,7 +44,7 @@ class NfsRdmaL2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def __init__(self, parameters: Mapping[str, Any], l1_memory_desc: Any = None) -> None:
         options = dict(parameters)
-        super().__init__(max_capacity_bytes=options.pop("capacity", 0))
+        super().__init__(max_capacity_bytes=_capacity(options.pop("capacity", 0)))
         self._target = options["target"]
         self._store = Background(**options)
         if l1_memory_desc is not None:
@@ -116,9 +117,9 @@ class NfsRdmaL2Adapter(L2AdapterInterface):  # type: ignore[misc]
     ) -> None:
         try:
             result = await work
-        except Exception:
+        except Exception as error:
             # LMCache waits for a result of each task
-            _log.exception("%s of %s failed", kind, self._target)
+            self._store.log_failure(_log, f"{kind} of {self._target} failed", error)
             result = failed
         with self._lock:
             self._results[kind][number] = result
@@ -170,6 +171,13 @@ class NfsRdmaL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         self._store.close()
         for each in self._signals.values():
             each.close()
+
+
+def _capacity(given: Any) -> int:
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not number or not 0 <= given < math.inf:
+        raise ValueError(f"capacity {given!r}: a number of bytes, or 0 for no eviction")
+    return int(given)
 
 
 def _blocks(keys: Sequence[Any], objects: Sequence[Any]) -> list[Block]:

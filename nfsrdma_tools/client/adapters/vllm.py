@@ -75,6 +75,7 @@ class NfsRdmaTier(SecondaryTierManager):  # type: ignore[misc]
         )
         self._file_name = mapper.get_file_name
         self._memory = primary_kv_view.cast("B")
+        self._target = target
         self.store = Background(target, timeout, **options)
         self.store.register(primary_kv_view)
         self._lookups = _Lookups(self)
@@ -162,9 +163,10 @@ class NfsRdmaTier(SecondaryTierManager):  # type: ignore[misc]
         begun = monotonic()
         try:
             done = await work(batch)
-        except Exception:
+        except Exception as error:
             # the scheduler waits for a result of each job
-            _log.exception("job %s failed", job.job_id)
+            kind = "load" if job.is_promotion else "store"
+            self.store.log_failure(_log, f"{kind} of {self._target} failed", error)
             done = [False] * len(keys)
         good = tuple(key for key, each in zip(keys, done, strict=True) if each)
         failed = [key for key, each in zip(keys, done, strict=True) if not each]

@@ -22,5 +22,6 @@ cp -r "$source" "$root/opt/kmod"
 # the host's checker needs nothing but libc
 case " $* " in *" C=2 "*) cp "$(command -v sparse)" "$root/usr/bin" ;; esac
 chroot "$root" make -s -C "/lib/modules/$release/build" M=/opt/kmod "-j$(nproc)" "$@" clean modules
-chroot "$root" sh -c "${PREFIX}strip --strip-debug /opt/kmod/*.ko"
-cp "$root/opt/kmod/"*.ko "$out"
+ko=$(cd "$root" && find opt/kmod -name '*.ko')
+chroot "$root" "${PREFIX}strip" --strip-debug "$ko"
+cp "$root/$ko" "$out"

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores of blocks with the kernel's server: what it answers to their calls, and its restart."""
 
+import contextlib
 import random
 import shutil
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -18,16 +20,23 @@ SIZES = (0, 1, 4096, 262_144, 1_048_577, 3_000_001)
 
 
 @on("client", timeout=900)
-def put_and_get() -> list[str]:
-    """Blocks of all sizes, their replacement by another store, and a restart of the server."""
+def put_and_get(vers: str) -> list[str]:
+    """Blocks of all sizes, their replacement by another store, and a restart of the server.
+
+    With NFSv4.1, puts wait for the end of the server's grace period.
+    """
     shutil.rmtree(HERE, ignore_errors=True)
     HERE.mkdir()
+    options: dict[str, Any] = {"vers": vers, "timeout": 300}
     chance = random.Random(41)  # noqa: S311 - no secret
     versions = [[chance.randbytes(size) for size in SIZES] for _ in range(3)]
     names = [f"kv/{number % 2}/{size}" for number, size in enumerate(SIZES)]
     room = [bytearray(size + 9) for size in SIZES]
     try:
-        with blocks(TARGET, sessions=2) as one, blocks(TARGET, checksum=False) as two:
+        with contextlib.ExitStack() as stack:
+            one = stack.enter_context(blocks(TARGET, sessions=2, **options))
+            two = stack.enter_context(blocks(TARGET, **options))
+            checked = stack.enter_context(blocks(TARGET, checksum=True, **options))
             for number, version in enumerate(versions):
                 for store in (one, two):
                     assert store.put(zip(names, version, strict=True)) == [True] * len(SIZES)
@@ -51,9 +60,15 @@ def put_and_get() -> list[str]:
             left = [path.name for path in HERE.rglob(".nfsrdma-*")]
             assert two.remove(names) == [True] * len(SIZES)
             assert one.get(zip(names, room, strict=True)) == [None] * len(SIZES)
-        with blocks(TARGET, checksum=True) as checked:
+            (session,) = checked._sessions
+            checked.exists(["none"])
+            calls = [session.stats.calls]
             assert checked.put([("block", versions[0][3])]) == [True]
+            calls.append(session.stats.calls)
             assert checked.get([("block", room[3])]) == [SIZES[3]]
+            assert room[3][: SIZES[3]] == versions[0][3]
+            # CREATE, two WRITEs and RENAME
+            assert calls[1] - calls[0] == 4
             damaged = bytearray((HERE / "block").read_bytes())
             damaged[5] ^= 1
             (HERE / "block").write_bytes(damaged)
@@ -63,5 +78,6 @@ def put_and_get() -> list[str]:
         shutil.rmtree(HERE)
 
 
-def test_blocks_with_the_kernels_server(solo: Lab) -> None:
-    assert put_and_get(solo) == []
+@pytest.mark.parametrize("vers", ("3", "4.1"))
+def test_blocks_with_the_kernels_server(solo: Lab, vers: str) -> None:
+    assert put_and_get(solo, vers) == []

@@ -15,6 +15,7 @@ from nfsrdma_tools.client.session import File
 from nfsrdma_tools.lab.lab import Lab
 from testbed.labs import OURS, cards_lab, counts_listeners, serve
 from testbed.mounts import set_to
+from testbed.node.dmabufs import memory_of
 from testbed.node.programs import call, until
 from testbed.remote import on
 
@@ -131,6 +132,34 @@ def check_changes() -> None:
                     # nfsd may have a removed file open for a moment, and answers a READ of it
                     assert session.stats.by_reference == before
         assert session.stats.revocations >= len(CHANGES)
+
+
+@on("client")
+def check_dmabuf() -> tuple[int, int]:
+    """Reads to a dma-buf, by reference where that is granted and by RPC where not.
+
+    Returns the reads by reference, and the bytes that the processor copied.
+    """
+    with opened() as (session, file), memory_of(2 * MIB) as (memory, fd):
+        region = session.register_dmabuf(fd, 0, memory.size, memory.address)
+        # one that is granted, and one that the server has not seen
+        wait_for_grant(session, file)
+        before = session.stats
+        for offset, length in ((0, PAGE), (3, 100), (PAGE, 1), (2 * MIB, 700), (len(DATA) - 9, 99)):
+            wanted = DATA[offset : offset + length]
+            assert file.pread_into(region.memory(5, length), offset) == len(wanted)
+            assert memory.get(5, len(wanted)) == wanted
+        after = session.stats
+        region.close()
+    by_reference = after.by_reference - before.by_reference
+    return by_reference, after.copied_bytes - before.copied_bytes
+
+
+@pytest.mark.nightly
+def test_a_dmabuf_is_read_by_reference(cards: Lab) -> None:
+    by_reference, copied = check_dmabuf(cards)
+    assert by_reference >= 3
+    assert copied == 0
 
 
 @on("client")

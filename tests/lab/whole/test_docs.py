@@ -64,6 +64,11 @@ class Reader:
         """Run a command in the lab."""
         return self._host("nfsrdma", "lab", "ssh", self.lab, node, "--", "bash", "-c", command)
 
+    def prepare(self, node: str, command: str) -> None:
+        """Run a command of a comment; it must succeed."""
+        done = self.node(node, command)
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
+
     def up(self, *options: str) -> None:
         """Start the lab."""
         done = self._host("nfsrdma", "lab", "up", self.lab, *options)
@@ -101,16 +106,16 @@ def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
             nodes = block.nodes or ("client",)
             for place, command in block.before:
                 for node in (place,) if place else nodes:
-                    done = reader.node(node, command)
-                    assert done.returncode == 0, (
-                        f"{page.name}:{block.line}: {command}\n{done.stdout}"
-                    )
+                    reader.prepare(node, command)
             failed += [
                 why
                 for step in block.steps
                 for node in nodes
                 if (why := problem(reader, node, block, step))
             ]
+            for command in block.after:
+                for node in nodes:
+                    reader.prepare(node, command)
     finally:
         reader.down()
     assert not failed, "\n\n".join(f"{page.relative_to(ROOT)}:{why}" for why in failed)

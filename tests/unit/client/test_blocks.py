@@ -8,22 +8,30 @@ import contextlib
 import copy
 import errno
 import gc
+import itertools
+import logging
+import math
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from device import READ, RENAME, WRITE, Device
+from device import READ, REMOVE, RENAME, WRITE, Device
 from unit.device_fixtures import device, device_library
 
+from nfsrdma_tools.client.adapters import background
+from nfsrdma_tools.client.adapters.background import Background
 from nfsrdma_tools.client.blocks import Blocks, blocks
 
 __all__ = ["device", "device_library"]
 
+# a test that hangs fails
+SECONDS = 30
 DATA = {f"a/{number}": os.urandom(number * 1000) for number in range(40)}
 
 
@@ -113,6 +121,13 @@ def test_a_block_with_a_wrong_checksum_is_a_miss(device: Device) -> None:
         assert stored and len(stored) == 132
         device.put("/export/block", b"y" + stored[1:])
         assert store.get([("block", bytearray(100))]) == [None]
+        damaged: list[str] = []
+        rows = [("none", bytearray(1)), ("block", bytearray(100))]
+        assert store.get(rows, damaged=damaged) == [None, None]
+        assert damaged == ["block"]
+        # bytes behind the trailer
+        device.put("/export/block", stored + b"more")
+        assert store.get([("block", bytearray(100))]) == [None]
 
 
 def test_a_deadline_is_a_miss(device: Device, store: Blocks) -> None:
@@ -126,6 +141,140 @@ def test_a_deadline_is_a_miss(device: Device, store: Blocks) -> None:
     device.hold()
     out = rows()
     check(store.get(out), out)
+
+
+class Parts:
+    """The functions of the library; counts calls that start a batch."""
+
+    def __init__(self, functions: Any) -> None:
+        self._functions, self.count = functions, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._functions, name)
+
+    def nfsrdma_blocks_submit(self, *words: Any) -> int:
+        self.count += 1
+        return int(self._functions.nfsrdma_blocks_submit(*words))
+
+
+def test_no_part_of_a_batch_starts_after_its_deadline(
+    device: Device, store: Blocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(DATA.items())
+    device.hold(READ)
+    parts = Parts(store._functions)
+    monkeypatch.setattr(store, "_functions", parts)
+    assert store.get([*rows(), *rows()], timeout=0.1) == [None] * (2 * len(DATA))
+    assert parts.count == 1
+    device.hold()
+
+
+def test_a_batch_without_room_keeps_its_deadline(device: Device) -> None:
+    with blocks("server:/export", in_flight=4) as store:
+        store.put([("block", b"x" * 100)])
+        device.hold(READ)
+        full = [("block", bytearray(100)) for _ in range(4)]
+        found: list[Any] = []
+        others = threading.Thread(target=lambda: found.append(store.get(full)), daemon=True)
+        late = threading.Thread(
+            target=lambda: found.append(store.exists(["block"], timeout=0.1)), daemon=True
+        )
+        others.start()
+        while not store._batches:
+            time.sleep(0.01)
+        late.start()
+        late.join(SECONDS)
+        assert found == [[None]]
+        assert others.is_alive()
+        device.hold()
+        others.join(SECONDS)
+        assert found[1:] == [[100] * 4]
+
+
+def test_a_task_without_room_keeps_its_deadline(device: Device) -> None:
+    async def run(store: Blocks) -> None:
+        full = [("block", bytearray(100)) for _ in range(4)]
+        others = asyncio.create_task(store.get_async(full))
+        await asyncio.sleep(0)
+        late = store.exists_async(["block"], timeout=0.1)
+        assert await asyncio.wait_for(late, SECONDS) == [None]
+        assert not others.done()
+        device.hold()
+        assert await asyncio.wait_for(others, SECONDS) == [100] * 4
+
+    with blocks("server:/export", in_flight=4) as store:
+        store.put([("block", b"x" * 100)])
+        device.hold(READ)
+        asyncio.run(run(store))
+
+
+def test_more_batches_than_a_token_can_count(store: Blocks) -> None:
+    store._serials = itertools.count((1 << 31) - 2)
+    for _ in range(3):
+        assert store.put([("block", b"x" * 100)]) == [True]
+        assert store.get([("block", bytearray(100))]) == [100]
+
+
+# --- calls ---
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "blocks.md"
+SIZE = 256 << 10
+
+
+def read_first(store: Blocks) -> None:
+    assert store.get([("a", bytearray(SIZE))]) == [SIZE]
+
+
+def read_again(store: Blocks) -> None:
+    assert store.get([("b", bytearray(SIZE))]) == [SIZE]
+
+
+def miss(store: Blocks) -> None:
+    assert store.get([("none", bytearray(SIZE))]) == [None]
+
+
+def write(store: Blocks) -> None:
+    assert store.put([("c", bytes(SIZE))]) == [True]
+
+
+def write_more(store: Blocks) -> None:
+    # data that is copied would be more WRITEs
+    memory = bytearray(2 << 20)
+    with store.register(memory):
+        assert store.put([("c", memory)]) == [True]
+
+
+# of a store that has written "b", beside another one that has written "a"; the name in the page
+CALLS: dict[str, Callable[[Blocks], object]] = {
+    "first `get`": read_first,
+    "further `get`": read_again,
+    "`get` that misses": miss,
+    "`put` with one WRITE": write,
+    "`put` with two WRITEs": write_more,
+    "`exists`": lambda store: store.exists(["a"]),
+    "`remove`": lambda store: store.remove(["a"]),
+}
+
+
+def calls_of(device: Device, name: str, vers: str) -> int:
+    """The calls of an operation, as the page names it."""
+    operation, _, more = name.partition(", with ")
+    assert more in ("", "`checksum`")
+    options: dict[str, Any] = {"checksum": bool(more), "vers": vers}
+    with blocks("server:/export", **options) as store, blocks("server:/export", **options) as other:
+        assert other.put([("a", bytes(SIZE))]) == store.put([("b", bytes(SIZE))]) == [True]
+        before = int(device.calls)
+        CALLS[operation](store)
+        return int(device.calls) - before
+
+
+def test_the_page_has_the_calls_of_each_operation(device: Device) -> None:
+    table = PAGE.read_text().partition("| operation | NFSv3 | NFSv4.1 |\n|---|---|---|\n")[2]
+    rows = [line.strip("| ").split(" | ") for line in table.partition("\n\n")[0].splitlines()]
+    assert {name.partition(", with ")[0] for name, *_ in rows} == set(CALLS)
+    for name, *wanted in rows:
+        found = [str(calls_of(device, name, vers)) for vers in ("3", "4.1")]
+        assert found == wanted, name
 
 
 # --- asyncio ---
@@ -172,6 +321,89 @@ def test_a_task_that_is_canceled_gets_its_memory(device: Device, store: Blocks) 
         assert await store.get_async([("a/3", bytearray(3000))]) == [3000]
 
     asyncio.run(main())
+
+
+# --- what the adapters share ---
+
+
+def test_damaged_blocks_are_removed_and_the_next_put_writes_them(
+    device: Device, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.closing(Background("server:/export", 60, checksum=True)) as store:
+        given = [("a/1", b"x" * 100), ("a/2", b"y" * 100)]
+        room = [(name, bytearray(100)) for name, _ in given]
+
+        def run(work: Coroutine[Any, Any, Any]) -> Any:
+            return store.start(work).result()
+
+        assert run(store.put(given)) == ([True, True], [0, 1])
+        (path,) = (f"/export/a/{name}" for name in device.names("/export/a") if name[0] == "1")
+        stored = device.get(path)
+        assert stored
+        device.put(path, b"y" + stored[1:])
+        assert run(store.get(room)) == [False, True]
+        assert "the checksum of a/1.crc32c is wrong: remove" in caplog.text
+        assert run(store.sizes(["a/1", "a/2"])) == [None, 100]
+        assert run(store.put(given)) == ([True, True], [0])
+        assert run(store.get(room)) == [True, True]
+        # one that cannot be removed is a miss
+        device.put(path, b"y" + stored[1:])
+        device.error(REMOVE, errno.EACCES)
+        assert run(store.get(room)) == [False, True]
+        assert "damaged blocks stay: [Errno 13] Permission denied" in caplog.text
+
+
+def test_a_store_that_is_closed_takes_no_work(device: Device) -> None:
+    store = Background("server:/export", 60)
+    store.close()
+    store.close()
+    # a coroutine that nobody awaits is a warning, which is an error here
+    with pytest.raises(RuntimeError, match="closed"):
+        store.start(store.sizes(["a"]))
+    gc.collect()
+    assert device.objects == {}
+
+
+def test_stores_with_and_without_checksums_leave_each_others_blocks(device: Device) -> None:
+    del device
+    with (
+        contextlib.closing(Background("server:/export", 60)) as plain,
+        contextlib.closing(Background("server:/export", 60, checksum=True)) as checked,
+    ):
+        for _ in range(2):
+            wrote = [
+                each.start(each.put([("a", b"x" * 100)])).result() for each in (plain, checked)
+            ]
+            rooms = [each.start(each.get([("a", bytearray(100))])) for each in (plain, checked)]
+            assert [each.result() for each in rooms] == [[True], [True]]
+        assert wrote == [([True], []), ([True], [])]
+
+
+@pytest.mark.parametrize("timeout", ["2", None, True, 0, -1, math.nan, math.inf, 1e300])
+def test_a_timeout_of_an_adapter_is_checked(device: Device, timeout: Any) -> None:
+    with pytest.raises(ValueError, match="seconds"):
+        Background("server:/export", timeout)
+    assert device.objects == {}
+
+
+def test_failures_of_one_kind_are_one_line(
+    device: Device, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del device
+    now, log = 100.0, logging.getLogger("adapter")
+    monkeypatch.setattr(background, "monotonic", lambda: now)
+    with contextlib.closing(Background("server:/export", 60)) as store:
+        for _ in range(10):
+            store.log_failure(log, "store", OSError(errno.ENOSPC, "full"))
+        store.log_failure(log, "store", OSError(errno.EACCES, "no"))
+        now += 60
+        store.log_failure(log, "store", OSError(errno.ENOSPC, "full"))
+        store.log_failure(log, "store", TypeError("a fault"))
+    assert caplog.messages == [
+        "store: [Errno 28] full", "store: [Errno 13] no",
+        "store: [Errno 28] full (9 more like it before)", "store: a fault",
+    ]  # fmt: skip
+    assert [bool(each.exc_info) for each in caplog.records] == [False] * 3 + [True]
 
 
 # --- interrupts, threads, processes ---
@@ -293,10 +525,32 @@ def test_a_store_is_closed_once(device: Device) -> None:
     del dropped
     gc.collect()
     assert device.objects == {}
-    with pytest.raises(OSError, match="at most"):
-        blocks("server:/export", in_flight=1 << 20)
+    for sessions, in_flight in ((1, 1 << 20), (1, -1), (0, 0), (-1, 0)):
+        with pytest.raises(ValueError, match="at most 65536"):
+            blocks("server:/export", sessions=sessions, in_flight=in_flight)
     gc.collect()
     assert device.objects == {}
+
+
+def test_a_timeout_is_a_number_of_seconds(device: Device, store: Blocks) -> None:
+    del device
+    for wrong in (math.nan, 1e300, 4_294_968):
+        with pytest.raises(ValueError, match="at most 4000000 seconds"):
+            store.exists(["a"], timeout=wrong)
+    assert store.exists(["a"], timeout=math.inf) == store.exists(["a"]) == [None]
+
+
+def test_a_store_in_a_cycle_ends_before_its_sessions(device: Device) -> None:
+    """The collector finalizes them in any order."""
+    for first in range(2):
+        store = blocks("server:/export")
+        (session,) = store._sessions
+        made: Any = [[session, store][first]]
+        made.append(made)
+        made.append([store, session][first])
+        del store, session, made
+        gc.collect()
+        assert device.objects == {}
 
 
 def test_a_child_process_has_no_store(store: Blocks) -> None:

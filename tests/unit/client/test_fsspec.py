@@ -316,6 +316,24 @@ def test_a_pipe_follows_a_link(server: Device, files: Any) -> None:
     assert files.info("/export/link")["islink"]
 
 
+def test_pipe_file_makes_a_new_file_only_if_that_is_the_mode(device: Device, files: Any) -> None:
+    files.pipe_file("/export/new", b"first", mode="create")
+    with pytest.raises(FileExistsError, match="File exists"):
+        files.pipe_file("/export/new", b"second", mode="create")
+    with pytest.raises(ValueError, match="append"):
+        files.pipe_file("/export/new", b"second", mode="append")
+    assert device.get("/export/new", disk=True) == b"first"
+
+
+@pytest.mark.parametrize("path", ["/export", "/export/folder"])
+def test_pipe_file_leaves_nothing_behind_for_a_directory(device: Device, path: str) -> None:
+    device.put("/export/folder", kind=FOLDER)
+    with filesystem(export="/export") as files, pytest.raises(IsADirectoryError):
+        files.pipe_file(path, b"data")
+    assert sorted(device.names("/export")) == ["data", "folder"]
+    assert device.names("/export/folder") == []
+
+
 def test_a_pipe_in_a_transaction_waits_for_its_end(server: Device, files: Any) -> None:
     with files.transaction:
         files.pipe_file("/export/data", b"new")

@@ -108,7 +108,7 @@ def test_a_boot_that_the_emulator_failed_is_done_again() -> None:
         if fault := next(boots):
             raise fault
 
-    machine._boot_again(boot, reports.append)
+    machine.boot_again(boot, reports.append)
     assert reports == ["no timer: booting again"]
 
 
@@ -120,7 +120,7 @@ def test_a_boot_that_the_emulator_fails_three_times_is_an_error() -> None:
         raise EmulatorFaultError("no timer")
 
     with pytest.raises(EmulatorFaultError):
-        machine._boot_again(boot, lambda text: None)
+        machine.boot_again(boot, lambda text: None)
     assert len(boots) == 3
 
 

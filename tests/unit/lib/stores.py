@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.client import library
+from testbed.block_oracle import EXISTS, GET, PUT, REMOVE
 
 __all__ = ["EXISTS", "GET", "PUT", "REMOVE", "Operation", "Store"]
 
-GET, PUT, EXISTS, REMOVE = 1, 2, 3, 4
 _MOST = 4096
 
 
@@ -24,6 +24,9 @@ class Operation(NamedTuple):
 
 class Store:
     """Sessions, and a store over them."""
+
+    version = 3
+    """Of NFS, unless a session's options say another one."""
 
     def __init__(self, sessions: int = 1, session: dict[str, int] | None = None, **options: int):
         self.ffi, self.functions, *_ = library.load()
@@ -42,7 +45,7 @@ class Store:
 
     def _connect(self, options: dict[str, int]) -> Any:
         box = self.ffi.new("struct nfsrdma_session **")
-        given = self._options("options", options)
+        given = self._options("options", {"version": self.version, **options})
         assert not self.functions.nfsrdma_connect(b"server:/export", given, box), self.message()
         return box[0]
 

@@ -19,7 +19,8 @@ __all__ = ["device", "device_library", "opened"]
 LINKS = {
     "up": "..", "around": "../export", "back": "folder/..", "to-folder": "folder/",
     "to-data": "data", "to-data-as-folder": "data/", "to-new": "new",
-    "to-new-in-folder": "folder/new", "to-nothing": "nothing/new",
+    "to-new-in-folder": "folder/new", "to-nothing": "nothing/new", "to-new-folder": "new/",
+    "to-link": "to-new-folder", "to-folder-in-nothing": "nothing/new/",
 }  # fmt: skip
 
 
@@ -76,6 +77,27 @@ def test_create_follows_a_link_to_a_new_file(device: Device, names: Session) -> 
             file.write(DATA)
         assert device.get(f"/export/{path}") == DATA
     assert error_of(names.open, "to-nothing", "w") == errno.ENOENT
+
+
+@pytest.mark.parametrize("how", ["w", "x"])
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("new/", errno.EISDIR), ("data/", errno.EISDIR), ("folder/", errno.EISDIR),
+        ("to-new/", errno.EISDIR), ("to-nothing/", errno.EISDIR), ("to-new-folder", errno.EISDIR),
+        ("to-data-as-folder", errno.EISDIR), ("to-folder", errno.EISDIR), ("to-link", errno.EISDIR),
+        ("data/new/", errno.ENOTDIR), ("nothing/new/", errno.ENOENT),
+        ("to-folder-in-nothing", errno.ENOENT),
+    ],
+)  # fmt: skip
+def test_no_file_is_made_whose_name_ends_with_a_slash(
+    device: Device, names: Session, path: str, error: int, how: str
+) -> None:
+    # open(2) with O_EXCL follows no link
+    expected = errno.EEXIST if how == "x" and path in LINKS else error
+    before = device.names("/export")
+    assert error_of(names.open, path, how) == expected
+    assert device.names("/export") == before
 
 
 def test_create_does_not_follow_a_link_that_it_must_not(device: Device, names: Session) -> None:

@@ -154,7 +154,7 @@ class Oracle:
     # --- files ---
 
     def open_file(self) -> None:
-        path, mode = self.path().rstrip("/."), self.random.choice((0o666, 0o600))
+        path, mode = self.path(), self.random.choice((0o666, 0o600))
         flags = self.random.choice(ACCESS) | self.flags
         for flag in FLAGS:
             flags |= flag if self.random.random() < 0.3 else 0

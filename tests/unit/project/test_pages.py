@@ -94,6 +94,7 @@ listens on RDMA:
 
 <!-- before: true -->
 <!-- before on the client: false -->
+<!-- after: umount /mnt -->
 <!-- output: stable -->
 ```console
 # hostname
@@ -124,6 +125,7 @@ def test_the_paragraph_before_a_block_names_its_host(tmp_path: Path) -> None:
         ("server", "client"),
     ]
     assert first.before == [("", "true"), ("client", "false")]
+    assert first.after == ["umount /mnt"]
     assert first.stable
     assert not first.reason
     assert third.reason == "a reason"

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -280,3 +281,25 @@ def test_a_sweep_that_never_started_hides_none_that_did(tmp_path: Path) -> None:
         store.add_plan(never)
         assert store.plan() == PLAN
         assert store.plan("p2") == never
+
+
+KEPT = sorted((Path(__file__).parent / "stores").glob("*.db"))
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.stem)
+def test_a_store_that_an_earlier_nfsrdma_wrote_is_read(tmp_path: Path, kept: Path) -> None:
+    """Stores of sweeps in a lab, and what they were exported to then: columns may be added."""
+    copy = Path(shutil.copy(kept, tmp_path))
+    with Store(copy, read_only=True) as store:
+        found = list(csv.DictReader(io.StringIO(as_csv(store))))
+    expected = list(csv.DictReader(io.StringIO(kept.with_suffix(".csv").read_text())))
+    assert expected
+    assert [{name: row[name] for name in expected[0]} for row in found] == expected
+    assert copy.read_bytes() == kept.read_bytes()
+    with Store(copy) as store:
+        store.add_trial(replace(store.trials()[0], run=99))
+        assert len(store.trials()) == len(expected) + 1
+
+
+def test_a_store_of_this_version_is_kept() -> None:
+    assert f"version-{VERSION}" in [path.stem for path in KEPT]

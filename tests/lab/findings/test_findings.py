@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of other software fail their reproducers as it is, and pass them with its patch.
+
+docs/dev/findings has a folder for each.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from lab.card.test_card_dma import bounced
+
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.lab import Lab
+from testbed.kernel_modules import replace
+from testbed.labs import START, cards_lab
+
+pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("findings")]
+
+FINDINGS = Path(__file__).parents[3] / "docs/dev/findings"
+STOP = "systemctl stop nfs-server; umount -q /proc/fs/nfsd; modprobe -r nfsd rpcrdma"
+MOUNT = "modprobe nfsd; mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd"
+
+
+def patched(lab: Lab, finding: str, folder: str) -> None:
+    """Have nfsd run with a module of this folder of the kernel that has the finding's patch."""
+    lab.run("server", "sh", "-c", STOP)
+    replace(lab, "server", FINDINGS / finding, folder)
+    lab.run("server", "sh", "-c", f"modprobe rpcrdma; {MOUNT}; {START}")
+
+
+def wrong_reads(lab: Lab) -> int:
+    """The exit status of the reproducer, 1 if bytes differ."""
+    file = FINDINGS / "nfsd-several-reads/reproduce.py"
+    lab.run("server", "tee", "/run/reproduce.py", stdin=file.read_bytes())
+    lab.run("server", "sh", "-c", "head -c 65536 /dev/urandom > /export/random")
+    argv = ("python3", "/run/reproduce.py", "localhost", "/export/random")
+    return lab.run("server", *argv, check=False).returncode
+
+
+def test_nfsd_returns_several_reads(pytestconfig: pytest.Config) -> None:
+    kernel = pytestconfig.getoption("--kernel")
+    with Lab(LabConfig(f"test-several-reads-{os.getpid()}", kernel=kernel, extras=True)) as lab:
+        assert wrong_reads(lab) == (kernel != "6.1")
+        if kernel != "6.1":
+            patched(lab, "nfsd-several-reads", "fs/nfsd")
+            assert wrong_reads(lab) == 0
+
+
+def test_svcrdma_stores_data_of_bounce_buffers(pytestconfig: pytest.Config) -> None:
+    if pytestconfig.getoption("--kernel") == "6.1":
+        pytest.skip("the fault came with 6.8; missed: nothing")
+    with cards_lab(pytestconfig, "bounce-buffers", dma="swiotlb") as lab:
+        assert bounced(lab) == (True, False)
+        patched(lab, "svcrdma-bounce-buffers", "net/sunrpc/xprtrdma")
+        assert bounced(lab) == (True, True)
