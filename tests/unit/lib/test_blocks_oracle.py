@@ -124,7 +124,8 @@ class Storm(Oracle):
     def heal(self) -> None:
         self.device.hold()
         self.device.no_errors()
-        self.device.set(refuse=0, end_after=0)
+        # time ends a grace period; here it would last until sessions that have no call make one
+        self.device.set(refuse=0, end_after=0, grace=0)
 
     def cancel(self) -> None:
         which = self.random.randrange(2)
