@@ -5,6 +5,7 @@ import contextlib
 import random
 import shutil
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -81,3 +82,37 @@ def put_and_get(vers: str) -> list[str]:
 @pytest.mark.parametrize("vers", ("3", "4.1"))
 def test_blocks_with_the_kernels_server(solo: Lab, vers: str) -> None:
     assert put_and_get(solo, vers) == []
+
+
+PROGRAM = """
+import os, sys
+from nfsrdma_tools.client.blocks import blocks
+
+memory, room = bytearray(os.urandom(300_000)), bytearray(300_000)
+with blocks(sys.argv[1], vers="4.1", timeout=60) as store:
+    with store.register(memory), store.register(room):
+        assert store.put([("kv/a", memory)]) == [True]
+        assert store.get([("kv/a", room)]) == [len(room)]
+    assert room == memory
+    assert store.remove(["kv/a"]) == [True]
+print(os.getuid())
+"""
+
+
+@on("client", timeout=300)
+def as_a_user() -> str:
+    """Blocks of a process that is not root, whose ports are high."""
+    shutil.rmtree(HERE, ignore_errors=True)
+    HERE.mkdir()
+    HERE.chmod(0o777)
+    user = ("setpriv", "--reuid=1000", "--regid=1000", "--clear-groups")
+    try:
+        argv = ("prlimit", "--memlock=unlimited", *user, sys.executable, "-c", PROGRAM, TARGET)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+    finally:
+        shutil.rmtree(HERE)
+
+
+def test_a_user_has_blocks_with_nfsv4(solo: Lab) -> None:
+    assert as_a_user(solo) == "1000\n"
