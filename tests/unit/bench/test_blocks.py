@@ -121,3 +121,23 @@ def test_tensors_of_a_file_are_those_that_were_written(tmp_path: Path) -> None:
         names |= found.keys()
     assert len(tensors.checksums(tmp_path)) == len(names)
     assert len(set(tensors.checksums(tmp_path).values())) > len(names) // 2
+
+
+def published(page: Path, section: str) -> list[list[str]]:
+    """The rows of a table that the benchmark wrote."""
+    _, _, text = page.read_text().partition(f"<!-- begin: blocks {section} -->")
+    lines = [line for line in text.partition("<!-- end:")[0].splitlines() if line.startswith("|")]
+    return [line.strip("| ").split(" | ") for line in lines[2:]]
+
+
+def test_the_summary_has_the_numbers_of_the_tables() -> None:
+    rows: dict[str, list[float]] = {}
+    for section in ("get", "put"):
+        for size, way, rpcs, _, client, _, server, *_ in published(markdown.PAGE, section):
+            if size == "256 KiB":
+                rows.setdefault(way, []).extend(map(float, (rpcs, client, server)))
+    summary = published(page.HOW_TO, "summary")
+    assert len(summary) == 4
+    for way, *found in summary:
+        # the tables have one digit more
+        assert [float(value) for value in found] == pytest.approx(rows[way], abs=0.6), way
