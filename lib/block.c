@@ -862,25 +862,40 @@ static int check_operation(const struct nfsrdma_block *block)
 	return 0;
 }
 
-/* Only RDMA reaches a dma-buf: each session needs all of the memory, and no checksum is made of it */
+/* Is all of the memory in one region of the store? */
+static bool is_registered(const struct nfsrdma_blocks *store, const struct nfsrdma_block *block)
+{
+	const struct nfsrdma_blocks_region *region;
+	uintptr_t start, buf = (uintptr_t)block->buf;
+
+	for (region = store->regions; region; region = region->next) {
+		start = (uintptr_t)region->addr;
+		if (buf >= start && buf - start < region->length && region->length - (buf - start) >= block->length)
+			return true;
+	}
+	return false;
+}
+
+/* Only RDMA reaches a dma-buf: it is a region of the store, which goes after the operation, and has no checksum */
 static int check_memory(const struct nfsrdma_blocks *store, const struct nfsrdma_block *block)
 {
-	size_t i, n = 0;
-	bool direct;
+	bool direct, is_dmabuf = false;
+	size_t i;
 	int rc = 0;
 
 	if (block->operation != NFSRDMA_BLOCK_GET && block->operation != NFSRDMA_BLOCK_PUT)
 		return 0;
 	for (i = 0; i < store->nmembers && !rc; i++) {
 		rc = memory_check(store->members[i].session, block->buf, block->length, &direct);
-		n += memory_has_dmabuf(store->members[i].session, block->buf, block->length);
+		is_dmabuf |= memory_has_dmabuf(store->members[i].session, block->buf, block->length);
 	}
-	if (!rc && n && store->options.checksum)
-		rc = fail(-EOPNOTSUPP, "the store has checksums, which the processor cannot compute of a dma-buf");
-	if (!rc && n && n < store->nmembers)
-		rc = fail(-EOPNOTSUPP, "the dma-buf is registered in %zu of %zu sessions of the store", n,
-			  store->nmembers);
-	return rc;
+	if (rc || !is_dmabuf)
+		return rc;
+	if (store->options.checksum)
+		return fail(-EOPNOTSUPP, "the store has checksums, which the processor cannot compute of a dma-buf");
+	if (!is_registered(store, block))
+		return fail(-EOPNOTSUPP, "a session has the dma-buf, and the store has not: nfsrdma_blocks_register_dmabuf()");
+	return 0;
 }
 
 /* Add an operation to the queue */
