@@ -174,9 +174,9 @@ class BlockRegion:
 class Blocks(Uncopied):
     """A store of blocks.
 
-    ``timeout`` of a call is in seconds; None selects the timeout of the sessions.  Calls of several
-    threads wait for each other, and tasks of event loops do not: for more threads, open a store in
-    each.  A process that was forked opens stores of its own.
+    ``timeout`` of a call is in seconds; None or infinity selects the timeout of the sessions.
+    Calls of several threads wait for each other, and tasks of event loops do not: for more threads,
+    open a store in each.  A process that was forked opens stores of its own.
     """
 
     def __init__(
@@ -258,7 +258,8 @@ class Blocks(Uncopied):
     def register(self, buffer: Any) -> BlockRegion:
         """Register the memory of a writable buffer, or of a tensor of a GPU, in all sessions.
 
-        See Session.register(); a store with checksums refuses memory of a GPU.
+        See Session.register(); a store with checksums refuses memory of a GPU.  Close the region,
+        or the store: a region that is dropped stays.
         """
         return self._register(buffer, None)
 

@@ -25,7 +25,7 @@ __all__ = ["Dmabuf", "Memory", "behind", "exported", "found", "size_of"]
 
 # dlpack.h: DLDeviceType, flags of DLManagedTensorVersioned
 _CPU, _CUDA, _CUDA_HOST = 1, 2, 3
-_READ_ONLY, _IS_COPIED = 1, 2
+_READ_ONLY, _IS_COPIED, _IS_PADDED = 1, 2, 4
 _MAJOR = 1
 _NAMES = (b"dltensor", b"dltensor_versioned")
 # the consumer uses no stream: the producer does not synchronize
@@ -139,6 +139,8 @@ def _placed(
         raise ValueError(f"the tensor has {size} bytes at {address:#x}")
     if size and not address:
         raise ValueError("the tensor has no memory: its pointer is null")
+    if strides is not None and len(strides) != len(shape):
+        raise ValueError(f"the tensor has {len(shape)} dimensions and {len(strides)} strides")
     if strides is not None and size:
         wanted = item
         for length, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -203,7 +205,13 @@ def _of_dlpack(buffer: Any) -> Memory:
     count = tensor.dimensions
     if not 0 <= count <= _DIMENSIONS_MOST or (count and not tensor.shape):
         raise ValueError(f"DLPack: {count} dimensions")
-    item = (tensor.type.bits * tensor.type.lanes + 7) // 8
+    bits, lanes = tensor.type.bits, tensor.type.lanes
+    if flags & _IS_PADDED:
+        # an element of a few bits has a whole byte
+        bits = -(-bits // 8) * 8
+    if bits * lanes % 8:
+        raise ValueError(f"DLPack: elements of {bits * lanes} bits share bytes: view it as bytes")
+    item = bits * lanes // 8
     strides = tensor.strides[:count] if tensor.strides else None
     sizes = (tensor.shape[:count] if count else [], strides, item)
     address, size = _placed((tensor.data or 0) + tensor.offset, sizes, item)

@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 PAGE = mmap.PAGESIZE
 SPACE = 64 * PAGE
 CPU, CUDA, CUDA_HOST, ROCM = 1, 2, 3, 10
-READ_ONLY, COPIED = 1, 2
+READ_ONLY, COPIED, PADDED = 1, 2, 4
 FLOAT = (2, 32, 1)
 
 _NEW = ctypes.pythonapi.PyCapsule_New
@@ -303,7 +303,8 @@ def test_forms_of_dlpack(opened: Session) -> None:
             (Made(address, (), count=0), 4),
             (Made(address, (10, 0, 5)), 0),
             (Made(None, (0,)), 0),
-            (Made(address, (7,), item=(4, 4, 1)), 7),
+            (Made(address, (7,), item=(4, 4, 1), flags=PADDED), 7),
+            (Made(address, (7,), item=(4, 4, 2)), 7),
             (Made(address, (7,), item=(2, 16, 2)), 28),
             (Made(address, (900,), offset=400), 3600),
             (Made(address, (1000,), kind=CUDA_HOST), 4000),
@@ -329,6 +330,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"address": None, "offset": 4096}, "pointer is null"),
     ({"item": (2, 0, 1)}, "negative or 0"),
     ({"item": (2, 32, 0)}, "negative or 0"),
+    # packed: 16 elements in 8 bytes
+    ({"item": (4, 4, 1), "shape": (16,)}, "elements of 4 bits"),
+    ({"item": (6, 1, 1), "shape": (16,)}, "elements of 1 bits"),
     ({"flags": READ_ONLY}, "read-only"),
     ({"flags": COPIED}, "a copy"),
     ({"version": 2}, "version 2, expected 1"),
@@ -517,7 +521,7 @@ def test_the_descriptor_of_an_export_is_closed_after_an_error(
         ({"shape": 5}, "another form"),
         ({"strides": (8,)}, "not contiguous"),
         ({"strides": (-4,)}, "not contiguous"),
-        ({"strides": (4, 4)}, "argument"),
+        ({"strides": (4, 4)}, "1 dimensions and 2 strides"),
         ({"shape": (2**62, 4)}, "the tensor has"),
     ],
 )
