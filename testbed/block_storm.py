@@ -206,7 +206,7 @@ class Storm:
                 with self.lock:
                     serial = self.oracle.serial
                     memory = self.oracle.begin(which, GET, name)
-                (result,) = self.stores[which]._run(GET, [(name, memory)], 60.0).results
+                (result,) = self.stores[which]._run(GET, [(name, memory)], 60.0).in_order()
                 assert result >= 0 or result == -errno.ENOENT, result
                 with self.lock:
                     found.append(bytes(memory[:result]) if result >= 0 else None)
