@@ -47,8 +47,6 @@
 struct nfsrdma_blocks_region {
 	struct nfsrdma_blocks_region *next;
 	struct nfsrdma_blocks *blocks;
-	const void *addr;
-	size_t length;
 	struct nfsrdma_region *each[BLOCK_MEMBERS_MOST];
 };
 
@@ -788,8 +786,6 @@ static int register_in_all(struct nfsrdma_blocks *store, int fd, uint64_t offset
 		return rc;
 	}
 	new->blocks = store;
-	new->addr = addr;
-	new->length = length;
 	new->next = store->regions;
 	store->regions = new;
 	*region = new;
@@ -802,28 +798,35 @@ EXPORTED int nfsrdma_blocks_register(struct nfsrdma_blocks *store, void *addr, s
 	return register_in_all(store, -1, 0, length, addr, region);
 }
 
+static int refuse_checksum(void)
+{
+	return fail(-EOPNOTSUPP, "the store has checksums, which the processor cannot compute of a dma-buf");
+}
+
 EXPORTED int nfsrdma_blocks_register_dmabuf(struct nfsrdma_blocks *store, int fd, uint64_t offset, size_t length,
 					    void *addr, struct nfsrdma_blocks_region **region)
 {
 	if (fd < 0)
 		return fail(-EINVAL, "descriptor %d is no dma-buf", fd);
 	if (store->options.checksum)
-		return fail(-EOPNOTSUPP, "the store has checksums, which the processor cannot compute of a dma-buf");
+		return refuse_checksum();
 	return register_in_all(store, fd, offset, length, addr, region);
+}
+
+static bool moves_data(uint32_t kind)
+{
+	return kind == NFSRDMA_BLOCK_GET || kind == NFSRDMA_BLOCK_PUT;
 }
 
 /* Operations that may still move data from or to a region */
 static uint32_t count_users(const struct nfsrdma_blocks *store, const struct nfsrdma_blocks_region *region)
 {
-	uintptr_t start = (uintptr_t)region->addr, buf;
 	const struct block_op *op;
 	uint32_t users = 0;
 
-	for (op = store->ops; op < store->ops + store->nops; op++) {
-		buf = (uintptr_t)op->buf;
-		if (op->active && !op->reported && (op->kind == NFSRDMA_BLOCK_GET || op->kind == NFSRDMA_BLOCK_PUT))
-			users += buf < start ? start - buf < op->length : buf - start < region->length;
-	}
+	for (op = store->ops; op < store->ops + store->nops; op++)
+		if (op->active && !op->reported && moves_data(op->kind))
+			users += memory_overlaps(region->each[0], op->buf, op->length);
 	return users;
 }
 
@@ -866,35 +869,28 @@ static int check_operation(const struct nfsrdma_block *block)
 static bool is_registered(const struct nfsrdma_blocks *store, const struct nfsrdma_block *block)
 {
 	const struct nfsrdma_blocks_region *region;
-	uintptr_t start, buf = (uintptr_t)block->buf;
 
-	for (region = store->regions; region; region = region->next) {
-		start = (uintptr_t)region->addr;
-		if (buf >= start && buf - start < region->length && region->length - (buf - start) >= block->length)
+	for (region = store->regions; region; region = region->next)
+		if (memory_is_in(region->each[0], block->buf, block->length))
 			return true;
-	}
 	return false;
 }
 
 /* Only RDMA reaches a dma-buf: it is a region of the store, which goes after the operation, and has no checksum */
 static int check_memory(const struct nfsrdma_blocks *store, const struct nfsrdma_block *block)
 {
-	bool direct, is_dmabuf = false;
+	bool is_dmabuf = false;
 	size_t i;
-	int rc = 0;
 
-	if (block->operation != NFSRDMA_BLOCK_GET && block->operation != NFSRDMA_BLOCK_PUT)
-		return 0;
-	for (i = 0; i < store->nmembers && !rc; i++) {
-		rc = memory_check(store->members[i].session, block->buf, block->length, &direct);
+	for (i = 0; i < store->nmembers && moves_data(block->operation); i++)
 		is_dmabuf |= memory_has_dmabuf(store->members[i].session, block->buf, block->length);
-	}
-	if (rc || !is_dmabuf)
-		return rc;
+	if (!is_dmabuf)
+		return 0;
 	if (store->options.checksum)
-		return fail(-EOPNOTSUPP, "the store has checksums, which the processor cannot compute of a dma-buf");
+		return refuse_checksum();
 	if (!is_registered(store, block))
-		return fail(-EOPNOTSUPP, "a session has the dma-buf, and the store has not: nfsrdma_blocks_register_dmabuf()");
+		return fail(-EOPNOTSUPP, "the store has not all of the memory, which is a dma-buf of a session: "
+			    "nfsrdma_blocks_register_dmabuf()");
 	return 0;
 }
 

@@ -701,6 +701,8 @@ void memory_deregister(struct nfsrdma_session *session);
 void memory_free(struct nfsrdma_session *session);
 uint8_t *memory_take(struct nfsrdma_session *session, size_t bytes);
 void memory_give(struct nfsrdma_session *session, const uint8_t *addr, size_t bytes);
+bool memory_is_in(const struct nfsrdma_region *region, const void *addr, size_t bytes);
+bool memory_overlaps(const struct nfsrdma_region *region, const void *addr, size_t bytes);
 struct nfsrdma_region *memory_find(struct nfsrdma_session *session, const void *addr, size_t bytes);
 int memory_check(struct nfsrdma_session *session, const void *addr, size_t bytes, bool *direct);
 bool memory_has_dmabuf(const struct nfsrdma_session *session, const void *addr, size_t bytes);

@@ -224,24 +224,32 @@ void memory_give(struct nfsrdma_session *session, const uint8_t *addr, size_t by
 
 /* --- regions of the caller --- */
 
-/* The region that has all of the memory; NULL if there is none */
-struct nfsrdma_region *memory_find(struct nfsrdma_session *session, const void *addr, size_t bytes)
+/* Has the region all of the memory? */
+bool memory_is_in(const struct nfsrdma_region *region, const void *addr, size_t bytes)
 {
 	const uint8_t *start = addr;
-	struct nfsrdma_region *region;
 
-	for (region = session->regions; region; region = region->next)
-		if (start >= region->addr && bytes <= region->length &&
-		    (size_t)(start - region->addr) <= region->length - bytes)
-			return region;
-	return NULL;
+	return start >= region->addr && bytes <= region->length &&
+	       (size_t)(start - region->addr) <= region->length - bytes;
 }
 
-static bool overlaps(const struct nfsrdma_region *region, const void *addr, size_t bytes)
+/* Has it any of the memory? */
+bool memory_overlaps(const struct nfsrdma_region *region, const void *addr, size_t bytes)
 {
 	uintptr_t start = (uintptr_t)addr, other = (uintptr_t)region->addr;
 
 	return start < other ? other - start < bytes : start - other < region->length;
+}
+
+/* The region that has all of the memory; NULL if there is none */
+struct nfsrdma_region *memory_find(struct nfsrdma_session *session, const void *addr, size_t bytes)
+{
+	struct nfsrdma_region *region;
+
+	for (region = session->regions; region; region = region->next)
+		if (memory_is_in(region, addr, bytes))
+			return region;
+	return NULL;
 }
 
 /**
@@ -274,7 +282,7 @@ bool memory_has_dmabuf(const struct nfsrdma_session *session, const void *addr, 
 	const struct nfsrdma_region *region;
 
 	for (region = session->ndmabufs ? session->regions : NULL; region; region = region->next)
-		if (region->fd >= 0 && overlaps(region, addr, bytes))
+		if (region->fd >= 0 && memory_overlaps(region, addr, bytes))
 			return true;
 	return false;
 }
@@ -287,7 +295,7 @@ static int check_region(const struct nfsrdma_session *session, const struct nfsr
 	if (!new->addr || !new->length || (uintptr_t)new->addr + new->length < (uintptr_t)new->addr)
 		return fail(-EINVAL, "cannot register %zu bytes at %p", new->length, new->addr);
 	for (region = session->regions; region; region = region->next)
-		if ((new->fd >= 0 || region->fd >= 0) && overlaps(region, new->addr, new->length))
+		if ((new->fd >= 0 || region->fd >= 0) && memory_overlaps(region, new->addr, new->length))
 			return fail(-EEXIST, "cannot register %zu bytes at %p: a dma-buf and another region would overlap",
 				    new->length, new->addr);
 	return 0;
@@ -342,8 +350,8 @@ EXPORTED int nfsrdma_register(struct nfsrdma_session *session, void *addr, size_
 	return rc ? rc : add_region(session, &new, region);
 }
 
-EXPORTED int nfsrdma_register_dmabuf(struct nfsrdma_session *session, int fd, uint64_t offset, size_t length, void *addr,
-				     struct nfsrdma_region **region)
+EXPORTED int nfsrdma_register_dmabuf(struct nfsrdma_session *session, int fd, uint64_t offset, size_t length,
+				     void *addr, struct nfsrdma_region **region)
 {
 	const struct nfsrdma_region new = {.addr = addr, .length = length, .fd = fd, .offset = offset};
 	int rc = process_check(session);
