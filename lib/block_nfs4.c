@@ -14,8 +14,8 @@
  *
  * STORE opens the draft, writes, closes and renames it.  VERIFY of its size follows WRITE: a server that has written
  * fewer bytes ends there, and a step WRITE follows.  A block with a trailer would be two WRITEs: what nfsd stored of
- * those failed its checksum.  COMMIT is no part of RENAME, because its verifier has to be that of the WRITEs before the block may be
- * replaced.
+ * those failed its checksum.  COMMIT is no part of RENAME, because its verifier has to be that of the WRITEs before the
+ * block may be replaced.
  *
  * The stateid of a draft is of use to the session that has opened it.  If the server does not know it any more, the put
  * begins again, which does no harm: each step may be executed twice, by UNCHECKED4.  DISCARD opens the draft by its
@@ -79,7 +79,18 @@ static int begin(struct block_op *op, const struct nfs_fh *fh, uint32_t operatio
 	return nfs4_begin(op->member->session, fh, operations, req, at);
 }
 
-/* The same of a COMPOUND that moves data; @operations: all of them */
+/* The same of a change, which a server must not execute twice: it keeps the reply */
+static int begin_change(struct block_op *op, const struct nfs_fh *fh, uint32_t operations, struct request **req,
+			uint8_t **at)
+{
+	int rc = begin(op, fh, operations, req, at);
+
+	if (!rc)
+		(*req)->kept = true;
+	return rc;
+}
+
+/* Begin a COMPOUND that moves data; @operations: all of them */
 static uint8_t *begin_in_dir(struct nfsrdma_session *session, struct request *req, uint32_t operations)
 {
 	const struct block_op *op = req->results;
@@ -210,11 +221,10 @@ static int prepare_mkdir4(struct nfsrdma_blocks *store, struct block_op *op)
 	char name[NAME_MAX_BYTES + 1];
 	struct request *req;
 	uint8_t *at;
-	int rc = begin(op, &op->dir, 2, &req, &at);
+	int rc = begin_change(op, &op->dir, 2, &req, &at);
 
 	if (rc)
 		return rc;
-	req->kept = true;
 	block_step_component(op, name);
 	at = compound_put_name(put32(put32(at, OP_CREATE), NF4DIR), name);
 	return end(store, op, req, put32(compound_put_settable(at, &attr), OP_GETFH), parse_mkdir);
@@ -310,11 +320,10 @@ static int prepare_create4(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	struct request *req;
 	uint8_t *at;
-	int rc = begin(op, &op->dir, 2, &req, &at);
+	int rc = begin_change(op, &op->dir, 2, &req, &at);
 
 	if (rc)
 		return rc;
-	req->kept = true;
 	block_step_begin_draft(store, op);
 	op->drafted = true;
 	return end(store, op, req, put_open(store, op, at, OPEN4_CREATE), parse_open_draft);
@@ -383,7 +392,7 @@ static int take_written(struct rpc_body *body, struct written *written, bool *wh
 	return status == NFS4ERR_NOT_SAME ? 0 : compound_error(status);
 }
 
-/* What follows the WRITEs */
+/* CLOSE, RESTOREFH and RENAME */
 static int take_store_rest(struct rpc_body *body, struct block_found *found)
 {
 	int rc = take_close(body);
@@ -476,11 +485,10 @@ static int prepare_rename4(struct nfsrdma_blocks *store, struct block_op *op)
 	fh3 dir = nfs_fh3(&op->dir);
 	struct request *req;
 	uint8_t *at;
-	int rc = begin(op, &op->file.fh, 4, &req, &at);
+	int rc = begin_change(op, &op->file.fh, 4, &req, &at);
 
 	if (rc)
 		return rc;
-	req->kept = true;
 	at = compound_put_stateid(op->member->session, req, put_close(at), &op->inode);
 	at = put32(compound_put_fh(at, &dir), OP_SAVEFH);
 	return end(store, op, req, put_rename(store, op, at), parse_rename_draft);
@@ -511,11 +519,10 @@ static int prepare_discard4(struct nfsrdma_blocks *store, struct block_op *op)
 	char name[NAME_MAX_BYTES + 1];
 	struct request *req;
 	uint8_t *at;
-	int rc = begin(op, &op->draft_dir, 6, &req, &at);
+	int rc = begin_change(op, &op->draft_dir, 6, &req, &at);
 
 	if (rc)
 		return rc;
-	req->kept = true;
 	at = put_open(store, op, put32(at, OP_SAVEFH), OPEN4_NOCREATE);
 	at = put32(put_current_stateid(put_close(at)), OP_RESTOREFH);
 	block_step_draft(store, op, name, sizeof(name));
@@ -557,11 +564,10 @@ static int prepare_remove4(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	struct request *req;
 	uint8_t *at;
-	int rc = begin(op, &op->dir, 5, &req, &at);
+	int rc = begin_change(op, &op->dir, 5, &req, &at);
 
 	if (rc)
 		return rc;
-	req->kept = true;
 	at = put_component(op, put32(at, OP_SAVEFH), OP_LOOKUP);
 	at = compound_put_bitmap(put32(at, OP_NVERIFY), BIT(ATTR_TYPE));
 	at = put32(put32(put32(at, 4), NF4DIR), OP_RESTOREFH);
