@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from nfsrdma_tools.client.library import Library, load
-from nfsrdma_tools.client.memory import Dmabuf, Memory, exported
+from nfsrdma_tools.client.memory import Dmabuf, Memory, of_dmabuf
 from nfsrdma_tools.client.session import Session, connect
 from nfsrdma_tools.client.transfer import Owned, Uncopied, View, noted
 
@@ -147,10 +147,7 @@ class BlockRegion:
 
     def memory(self, offset: int = 0, length: int | None = None) -> Memory:
         """A part of the memory, by default all, for puts and gets in place of a buffer."""
-        size = self._view.size - offset if length is None else length
-        if not 0 <= offset <= self._view.size or not 0 <= size <= self._view.size - offset:
-            raise ValueError(f"the region has {self._view.size} bytes")
-        return Memory(self._view.address + offset, size, self._view.on_device, owner=self)
+        return self._view.part(offset, length, owner=self)
 
     def close(self) -> None:
         """End the registration; OSError (EBUSY) while operations use the memory."""
@@ -265,23 +262,15 @@ class Blocks(Uncopied):
 
     def register_dmabuf(self, fd: int, offset: int, length: int, address: int) -> BlockRegion:
         """Register memory of a dma-buf in all sessions; see Session.register_dmabuf()."""
-        if min(offset, length, address) < 0:
-            raise ValueError("an offset, a length or an address is negative")
-        return self._register(Memory(address, length, on_device=True), Dmabuf(fd, offset))
+        return self._register(*of_dmabuf(fd, offset, length, address))
 
     def _register(self, buffer: Any, dmabuf: Dmabuf | None) -> BlockRegion:
-        with self._lock, contextlib.ExitStack() as stack:
-            view = View(self._library, buffer, writable=True)
-            memory: tuple[Any, ...] = (view.memory, view.size)
-            name = "nfsrdma_blocks_register"
-            if view.on_device:
-                dmabuf = dmabuf or stack.enter_context(exported(view.address, view.size))
-                memory = (*dmabuf, view.size, view.memory)
-                name = "nfsrdma_blocks_register_dmabuf"
+        view = View(self._library, buffer, writable=True)
+        with self._lock, view.to_register(dmabuf) as (name, memory):
             region = BlockRegion(self, view)
             self._regions.add(region)
             words = (self._store.handle, *memory, region.owned.box)
-            status = getattr(self._functions, name)(*words)
+            status = getattr(self._functions, f"nfsrdma_blocks_{name}")(*words)
             if status:
                 self._regions.discard(region)
                 raise self._library.error(status)

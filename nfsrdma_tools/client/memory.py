@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-__all__ = ["Dmabuf", "Memory", "behind", "exported", "found", "size_of"]
+__all__ = ["Dmabuf", "Memory", "behind", "exported", "found", "of_dmabuf", "size_of"]
 
 # dlpack.h: DLDeviceType, flags of DLManagedTensorVersioned
 _CPU, _CUDA, _CUDA_HOST = 1, 2, 3
@@ -49,7 +49,7 @@ class Memory(NamedTuple):
     """Only RDMA reaches it."""
     writable: bool = True
     owner: object = None
-    """What keeps it."""
+    """The object that keeps it, or None."""
 
 
 class Dmabuf(NamedTuple):
@@ -57,6 +57,13 @@ class Dmabuf(NamedTuple):
 
     fd: int
     offset: int
+
+
+def of_dmabuf(fd: int, offset: int, length: int, address: int) -> tuple[Memory, Dmabuf]:
+    """Memory that a dma-buf has, under an address of the caller's choice."""
+    if min(offset, length, address) < 0:
+        raise ValueError("an offset, a length or an address is negative")
+    return Memory(address, length, on_device=True), Dmabuf(fd, offset)
 
 
 class _Device(ctypes.Structure):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
 from nfsrdma_tools.client.library import Library, load
-from nfsrdma_tools.client.memory import Dmabuf, Memory, behind, exported, size_of
+from nfsrdma_tools.client.memory import Dmabuf, Memory, behind, of_dmabuf, size_of
 from nfsrdma_tools.client.transfer import (
     GRACE,
     Job,
@@ -407,9 +407,7 @@ class Session(Uncopied):
         ``offset``, it is the address of a page plus the same number of bytes.  The processor does
         not touch it.  The descriptor may be closed after the call.
         """
-        if min(offset, length, address) < 0:
-            raise ValueError("an offset, a length or an address is negative")
-        return Region(self, Memory(address, length, on_device=True), Dmabuf(fd, offset))
+        return Region(self, *of_dmabuf(fd, offset, length, address))
 
     def start_read(self, ranges: Iterable[tuple[File, int, int]], out: Any) -> Transfer:
         """Start to read ranges (file, offset, length) one behind the other into ``out``."""
@@ -836,14 +834,9 @@ class Region(Uncopied):
         self._session = session
         view = View(session._library, buffer, writable=True)
         self._owned = Registration(session._library, view)
-        memory: tuple[Any, ...] = (view.memory, view.size)
         try:
-            with contextlib.ExitStack() as stack:
-                if view.on_device:
-                    dmabuf = dmabuf or stack.enter_context(exported(view.address, view.size))
-                    memory = (*dmabuf, view.size, view.memory)
-                name = "register_dmabuf" if dmabuf else "register"
-                session._call(name, *memory, self._owned.box, keep=self._owned)
+            with view.to_register(dmabuf) as (name, words):
+                session._call(name, *words, self._owned.box, keep=self._owned)
         except BaseException:
             self._close(0)
             raise
@@ -864,11 +857,7 @@ class Region(Uncopied):
 
     def memory(self, offset: int = 0, length: int | None = None) -> Memory:
         """A part of the memory, by default all, for reads and writes in place of a buffer."""
-        view = self._owned.view
-        size = view.size - offset if length is None else length
-        if not 0 <= offset <= view.size or not 0 <= size <= view.size - offset:
-            raise ValueError(f"the region has {view.size} bytes")
-        return Memory(view.address + offset, size, view.on_device, owner=self)
+        return self._owned.view.part(offset, length, owner=self)
 
     def close(self) -> None:
         """End the registration.

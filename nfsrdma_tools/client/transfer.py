@@ -31,7 +31,8 @@ import time
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from nfsrdma_tools.client import memory
@@ -101,6 +102,27 @@ class View:
             self._ffi.release(self.memory)
         else:
             self._found = self._found._replace(owner=None)
+
+    def part(self, offset: int, length: int | None, owner: object) -> memory.Memory:
+        """A part of it, by default all behind the offset, which ``owner`` keeps."""
+        size = self.size - offset if length is None else length
+        if not 0 <= offset <= self.size or not 0 <= size <= self.size - offset:
+            raise ValueError(f"the region has {self.size} bytes")
+        return memory.Memory(self.address + offset, size, self.on_device, owner=owner)
+
+    @contextmanager
+    def to_register(self, dmabuf: memory.Dmabuf | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """The function of the library that registers the memory, and its words.
+
+        libcuda exports memory of a GPU for that long, unless there is a dma-buf.
+        """
+        if not self.on_device:
+            yield "register", (self.memory, self.size)
+        elif dmabuf:
+            yield "register_dmabuf", (*dmabuf, self.size, self.memory)
+        else:
+            with memory.exported(self.address, self.size) as made:
+                yield "register_dmabuf", (*made, self.size, self.memory)
 
     def within(self, region: View) -> bool:
         """Whether all of it is part of another one, which is registered."""
