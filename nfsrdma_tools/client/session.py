@@ -455,10 +455,10 @@ class Session(Uncopied):
             queue.want()
             with queue.lock:
                 self._enter([file])
-                view.check(queue.is_registered(view))
-                if view.size > self._read_max or (
-                    view.size > self._part and not queue.is_registered(view)
-                ):
+                is_long = view.size > self._part
+                registered = (is_long or view.on_device) and queue.is_registered(view)
+                view.check(registered)
+                if view.size > self._read_max or (is_long and not registered):
                     return 0, False
                 functions = self._library.functions
                 count = int(functions.nfsrdma_pread(file.handle, view.memory, view.size, offset))
