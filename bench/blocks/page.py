@@ -14,6 +14,7 @@ from bench.blocks import python
 from bench.blocks.measure import FOUR, MANY, MODEL, ONE, RDMA, RESULTS, TCP, Store, instructions
 from bench.blocks.workload import Cell
 from bench.cells import CellResult, named
+from bench.python_cost import measure, run_counted
 from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.sizes import size_label
 
@@ -213,7 +214,7 @@ def main(
     ``counted``: executes what Valgrind counts.
     """
     if counted:
-        python.run_counted()
+        run_counted(python.loads, python.COUNTED)
         return
     wanted = only or [*(part.name for part in blocks.parts()), PYTHON]
     store = Store(RESULTS / kernel)
@@ -223,7 +224,8 @@ def main(
     if PYTHON in wanted:
         if not shutil.which("valgrind"):
             raise SystemExit("the count needs valgrind: apt install valgrind")
-        lines = [python.about(turns), "", *python.table(python.measure(turns))]
+        measured = measure(python.loads, python.COUNTED, turns)
+        lines = [python.about(turns), "", *python.table(measured)]
         print(*lines, sep="\n", flush=True)
         markdown.write("blocks python", lines)
     write(store, kernel)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Python adds to a block: a store's calls beside calls of the library by prepared arrays.
 
-Both run in one process, over the device that the unit tests stand in: no kernel, no card.
-Valgrind counts the instructions of the thread, as the difference of few and many turns.
+Both do the same, as bench/python_cost.py says, over the device that the unit tests stand in: no
+kernel, no card.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ import datetime
 import gc
 import os
 import platform
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from device import FOLDER, Device, build
 
-from bench import callgrind, markdown
+from bench import markdown
+from bench.python_cost import Cost, Load, Turns
 from nfsrdma_tools.client.blocks import Blocks, blocks
 from nfsrdma_tools.command import run
 
-__all__ = ["Cost", "about", "measure", "run_counted", "table"]
+__all__ = ["COUNTED", "about", "loads", "table"]
 
 # the size of a block costs Python nothing
 COUNT, SIZE = 4096, 4096
@@ -32,30 +31,7 @@ COUNT, SIZE = 4096, 4096
 IN_FLIGHT = (16, 256)
 # microseconds of a block
 GOAL = 3.0
-# turns of the two runs that Valgrind counts
-RUNS = (1, 3)
-
-
-class Load(NamedTuple):
-    """Gets of all blocks: by the store, and by calls of the library."""
-
-    in_flight: int
-    store: Callable[[], object]
-    library: Callable[[], object]
-
-
-class Cost(NamedTuple):
-    """Microseconds of CPU time of the calling thread for a block, and instructions."""
-
-    in_flight: int
-    library: float
-    """Without Python: the median of the turns."""
-    python: float
-    """What Python adds: the difference of the medians."""
-    least: float
-    """The difference of the shortest turns."""
-    instructions: float
-    """Those that Python adds."""
+COUNTED = Turns("blocks", COUNT, (1, 3))
 
 
 def by_library(store: Blocks, slab: bytearray, in_flight: int) -> Callable[[], None]:
@@ -89,13 +65,6 @@ def by_library(store: Blocks, slab: bytearray, in_flight: int) -> Callable[[], N
     return work
 
 
-def thread_time(call: Callable[[], object]) -> float:
-    """Microseconds of CPU time of this thread for a block."""
-    start = time.thread_time_ns()
-    call()
-    return (time.thread_time_ns() - start) / 1e3 / COUNT
-
-
 @contextmanager
 def loads() -> Iterator[list[Load]]:
     """A store for each number in flight, over a device."""
@@ -119,50 +88,11 @@ def loads() -> Iterator[list[Load]]:
                 work()
                 if not all(slab[:: SIZE // 2]):
                     raise SystemExit(f"{in_flight} in flight: blocks are missing")
-            made.append(Load(in_flight, partial(store.get, rows), prepared))
+            made.append(Load(str(in_flight), GOAL, partial(store.get, rows), prepared))
         # a full collection looks at the objects of the whole process
         gc.collect()
         gc.freeze()
         yield made
-
-
-def measure(turns: int) -> list[Cost]:
-    """The cost of a block, by the number in flight."""
-    with loads() as made:
-        times: list[tuple[list[float], list[float]]] = [([], []) for _ in made]
-        for _ in range(turns):
-            for load, (store, library) in zip(made, times, strict=True):
-                store.append(thread_time(load.store))
-                library.append(thread_time(load.library))
-    return [
-        Cost(load.in_flight, statistics.median(library),
-             statistics.median(store) - statistics.median(library), min(store) - min(library),
-             counted)
-        for load, (store, library), counted in zip(made, times, count(len(made)), strict=True)
-    ]  # fmt: skip
-
-
-def run_counted() -> None:
-    """Two calls of getppid() mark each part of Valgrind's count."""
-    with loads() as made:
-        for load in made:
-            for way in (load.store, load.library):
-                for turns in RUNS:
-                    os.getppid()
-                    for _ in range(turns):
-                        way()
-                    os.getppid()
-
-
-def count(number: int) -> list[float]:
-    """Instructions of the calling thread that Python adds to a block of each load."""
-    parts = callgrind.parts(4 * number, ("-m", "bench", "blocks", "--counted"))
-    costs = []
-    for first in range(0, len(parts), 4):
-        store_few, store_many, library_few, library_many = parts[first : first + 4]
-        added = (store_many - store_few) - (library_many - library_few)
-        costs.append(added / (RUNS[1] - RUNS[0]) / COUNT)
-    return costs
 
 
 def table(costs: list[Cost]) -> list[str]:
@@ -170,8 +100,8 @@ def table(costs: list[Cost]) -> list[str]:
                               "shortest turns, us", "goal, us",
                               "Python's instructions"]]  # fmt: skip
     rows += [
-        [str(cost.in_flight), f"{cost.library:.2f}", f"{cost.python:.2f}", f"{cost.least:.2f}",
-         f"{GOAL:g}", f"{cost.instructions:,.0f}"]
+        [cost.name, f"{cost.library:.2f}", f"{cost.median:.2f}", f"{cost.least:.2f}",
+         f"{cost.goal:g}", f"{cost.instructions:,.0f}"]
         for cost in costs
     ]  # fmt: skip
     return markdown.table(rows)

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the cost that the Python client adds to a read.
 
-Two ways read the same: the client, and calls of the library by cffi with arrays that were prepared
-before.  The difference is Python's.  Both run in one process, over the device that the unit tests
-stand in: no kernel, no card.  The CPU time of the calling thread is measured in turns; Valgrind
-counts the instructions of that thread, as the difference of few and many turns.
+Client and library read the same, as bench/python_cost.py says, over the device that the unit tests
+stand in: no kernel, no card.
 """
 
 from __future__ import annotations
@@ -14,16 +12,14 @@ import gc
 import os
 import platform
 import shutil
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from json import dumps
-from typing import NamedTuple
 
 from device import FOLDER, Device, build
 
-from bench import callgrind, markdown
+from bench import markdown
+from bench.python_cost import Cost, Load, Turns, measure, run_counted
 from nfsrdma_tools.client import File, Session, connect
 from nfsrdma_tools.command import run
 
@@ -31,36 +27,12 @@ from nfsrdma_tools.command import run
 COUNT = 1000
 SIZE = 64
 OPEN = (5, 5000)
-# turns of the two runs that Valgrind counts
-RUNS = (1, 5)
 TURNS = 200
+COUNTED = Turns("client-python", COUNT, (1, 5))
 COMPLETIONS = 128
 # microseconds that Python adds to an operation, and the ratio of many open files to few
 RANGE_GOAL, PREAD_GOAL, RATIO_GOAL = 1.0, 15.0, 1.1
 FEW, MANY = (f"pread_into(), {count:,} open files" for count in OPEN)
-
-
-class Load(NamedTuple):
-    """``COUNT`` reads: by the client, and by calls of the library."""
-
-    name: str
-    goal: float
-    client: Callable[[], object]
-    library: Callable[[], object]
-
-
-class Cost(NamedTuple):
-    """The cost of an operation: microseconds of CPU time, and Python's instructions."""
-
-    name: str
-    goal: float
-    library: float
-    """Without Python: the median of the turns."""
-    median: float
-    """Python's: the difference of the medians."""
-    least: float
-    """The difference of the shortest turns."""
-    instructions: float
 
 
 def batch(name: str, session: Session, files: Sequence[File]) -> Iterator[Load]:
@@ -153,54 +125,6 @@ def loads() -> Iterator[list[Load]]:
         ]
 
 
-def thread_time(call: Callable[[], object]) -> float:
-    """Microseconds of CPU time of this thread for an operation."""
-    start = time.thread_time_ns()
-    call()
-    return (time.thread_time_ns() - start) / 1e3 / COUNT
-
-
-def measure(turns: int) -> list[Cost]:
-    """Measure the cost of each load."""
-    with loads() as made:
-        times: list[tuple[list[float], list[float]]] = [([], []) for _ in made]
-        for _ in range(turns):
-            for load, (client, library) in zip(made, times, strict=True):
-                client.append(thread_time(load.client))
-                library.append(thread_time(load.library))
-    counts = count(len(made))
-    return [
-        Cost(load.name, load.goal, statistics.median(library),
-             statistics.median(client) - statistics.median(library),
-             min(client) - min(library), instructions)
-        for load, (client, library), instructions in zip(made, times, counts, strict=True)
-    ]  # fmt: skip
-
-
-def run_counted() -> None:
-    """Two calls of getppid() mark each part of Valgrind's count."""
-    with loads() as made:
-        for load in made:
-            for way in (load.client, load.library):
-                way()
-                for turns in RUNS:
-                    os.getppid()
-                    for _ in range(turns):
-                        way()
-                    os.getppid()
-
-
-def count(number: int) -> list[float]:
-    """Instructions of the calling thread that Python adds to an operation of each load."""
-    parts = callgrind.parts(4 * number, ("-m", "bench", "client-python", "--counted"))
-    costs = []
-    for first in range(0, len(parts), 4):
-        client_few, client_many, library_few, library_many = parts[first : first + 4]
-        added = (client_many - client_few) - (library_many - library_few)
-        costs.append(added / (RUNS[1] - RUNS[0]) / COUNT)
-    return costs
-
-
 def table(costs: Sequence[Cost]) -> list[str]:
     rows: list[list[str]] = [["an operation", "libnfsrdma, us", "Python adds, us",
                               "shortest turns, us", "goal, us",
@@ -223,11 +147,11 @@ def table(costs: Sequence[Cost]) -> list[str]:
 def main(turns: int = TURNS, json: bool = False, counted: bool = False) -> None:
     """Measure without a lab: ``json`` prints JSON and writes no page; ``counted`` is Valgrind's."""
     if counted:
-        run_counted()
+        run_counted(loads, COUNTED)
         return
     if not shutil.which("valgrind"):
         raise SystemExit("the count needs valgrind: apt install valgrind")
-    costs = measure(turns)
+    costs = measure(loads, COUNTED, turns)
     if json:
         print(dumps([cost._asdict() for cost in costs], indent=2))
         return
