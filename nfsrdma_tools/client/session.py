@@ -457,7 +457,8 @@ class Session(Uncopied):
                 self._enter([file])
                 is_long = view.size > self._part
                 registered = (is_long or view.on_device) and queue.is_registered(view)
-                view.check(registered)
+                if view.on_device:
+                    view.check(registered)
                 if view.size > self._read_max or (is_long and not registered):
                     return 0, False
                 functions = self._library.functions

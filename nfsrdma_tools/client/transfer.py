@@ -79,9 +79,13 @@ class View:
     The object has the buffer protocol, which also locks it, or is one of ``memory.found()``.
     """
 
+    # most memory is behind the buffer protocol: only other one pays for them
+    _found: memory.Memory | None = None
+    on_device = False
+    """Only RDMA reaches it."""
+
     def __init__(self, library: Library, buffer: Any, writable: bool) -> None:
         self._ffi = library.ffi
-        self._found: memory.Memory | None = None
         try:
             # multidimensional arrays are contiguous, or from_buffer() refuses them
             self.memory = self._ffi.from_buffer("char[]", buffer, require_writable=writable)
@@ -91,9 +95,7 @@ class View:
             if not self._found:
                 raise
             self.memory = self._ffi.cast("char *", self._found.address)
-            self.size = self._found.size
-        self.on_device = bool(self._found and self._found.on_device)
-        """Only RDMA reaches it."""
+            self.size, self.on_device = self._found.size, self._found.on_device
         self.address = int(self._ffi.cast("uintptr_t", self.memory))
 
     def release(self) -> None:
