@@ -21,7 +21,7 @@ from typing import Any
 
 from nfsrdma_tools.client.blocks import TIMEOUT_MOST, Blocks, blocks
 
-__all__ = ["TIMEOUT", "Background", "Block"]
+__all__ = ["TIMEOUT", "Background", "Block", "is_number"]
 
 _log = logging.getLogger(__name__)
 Block = tuple[str, Any]
@@ -159,10 +159,14 @@ class Background:
         return await self._store.remove_async(named, timeout=self.timeout)
 
 
+def is_number(given: Any) -> bool:
+    """Whether a parameter of a framework's configuration is a number."""
+    return isinstance(given, int | float) and not isinstance(given, bool)
+
+
 def _seconds(timeout: Any) -> float:
     """A timeout of an adapter."""
-    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if not number or not 0 < timeout <= TIMEOUT_MOST:
+    if not is_number(timeout) or not 0 < timeout <= TIMEOUT_MOST:
         raise ValueError(f"timeout {timeout!r}: more than 0 and at most {TIMEOUT_MOST} seconds")
     return float(timeout)
 

@@ -23,7 +23,7 @@ from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
 
-from nfsrdma_tools.client.adapters.background import Background, Block
+from nfsrdma_tools.client.adapters.background import Background, Block, is_number
 
 __all__ = ["NfsRdmaL2Adapter"]
 
@@ -174,8 +174,7 @@ class NfsRdmaL2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
 
 def _capacity(given: Any) -> int:
-    number = isinstance(given, int | float) and not isinstance(given, bool)
-    if not number or not 0 <= given < math.inf:
+    if not is_number(given) or not 0 <= given < math.inf:
         raise ValueError(f"capacity {given!r}: a number of bytes, or 0 for no eviction")
     return int(given)
 
