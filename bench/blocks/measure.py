@@ -38,7 +38,7 @@ SIZES = (256 * KIB, 2 * MIB)
 BLOCKS = {"get": (256, 64), "put": (128, 32)}
 MANY = Cell("get", 256 * KIB, 4096)
 # ways to load a model, and its size; the wire has a speed, because they differ in what they overlap
-MODEL, MODEL_SIZE = "tensors", 256 * MIB
+MODEL, MODEL_SIZE = "tensors", 1024 * MIB
 LINK = "10gbit/20us"
 LOADERS = {
     "mmap of a mount, TCP": Loader("mapped", "vers=3,proto=tcp,port=2049"),
