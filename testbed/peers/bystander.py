@@ -20,13 +20,18 @@ CHUNK = 1 << 20
 
 
 class Bystander(threading.Thread):
-    """Writes a file and reads it back, again and again."""
+    """Writes a file and reads it back, again and again.
+
+    Each kind has a file of its own, which it removes in the end.
+    """
+
+    kind = "bystander"
 
     def __init__(self, folder: Path, rest: float = 0.3) -> None:
         """``rest``: seconds between rounds."""
         super().__init__()
         self.rest = rest
-        self.path, self.stop = folder / f"bystander-{os.getpid()}", threading.Event()
+        self.path, self.stop = folder / f"{self.kind}-{os.getpid()}", threading.Event()
         self.rounds, self.errors = 0, list[str]()
 
     def __enter__(self) -> Self:
@@ -46,7 +51,8 @@ class Bystander(threading.Thread):
             try:
                 self._round(rng.randbytes(rng.choice((100, 5000, 100000))))
             except OSError as error:
-                self.errors.append(repr(error))
+                # str() names the file
+                self.errors.append(f"round {self.rounds}: {error}")
             self.rounds += 1
         self.path.unlink(missing_ok=True)
 
@@ -115,6 +121,8 @@ class Timed(Bystander):
 class Asker(Timed):
     """Has the server say how much room it has: a Call and a Reply without chunks."""
 
+    kind = "asker"
+
     def _operate(self) -> None:
         os.statvfs(self.folder)
 
@@ -122,11 +130,10 @@ class Asker(Timed):
 class Chunks(Timed):
     """Moves 1 MiB of a file."""
 
-    name, flags = "", 0
+    flags = 0
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.path = folder / f"{self.name}-{os.getpid()}"
         self.path.write_bytes(bytes(CHUNK))
         self.file = os.open(self.path, self.flags | os.O_DIRECT)
         self.buffer = mmap.mmap(-1, CHUNK)
@@ -139,7 +146,7 @@ class Chunks(Timed):
 class Reader(Chunks):
     """Reads 1 MiB."""
 
-    name, flags = "reader", os.O_RDONLY
+    kind, flags = "reader", os.O_RDONLY
 
     def _operate(self) -> None:
         if os.preadv(self.file, [self.buffer], 0) != CHUNK:
@@ -149,7 +156,7 @@ class Reader(Chunks):
 class Writer(Chunks):
     """Writes 1 MiB."""
 
-    name, flags = "writer", os.O_WRONLY
+    kind, flags = "writer", os.O_WRONLY
 
     def _operate(self) -> None:
         if os.pwritev(self.file, [self.buffer], 0) != CHUNK:
