@@ -51,7 +51,8 @@ void card_dealloc_ucontext(struct ib_ucontext *ib)
  * card_disassociate_ucontext - permit removal of a card that processes have open
  * @ib: context
  *
- * The core destroys the objects. Rings are memory of the processes, and stay.
+ * The core destroys the objects. Rings are memory of the processes, and stay: a
+ * process that polls an empty one has to watch for IBV_EVENT_DEVICE_FATAL.
  */
 void card_disassociate_ucontext(struct ib_ucontext *ib)
 {

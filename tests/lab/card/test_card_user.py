@@ -38,6 +38,8 @@ ADDRESS = "10.9.1.1"
 PORT = 18600
 SIZE = 65536
 LIMIT = 300
+# transfers of 1 MiB that take longer than any test; a program with events cannot work for a time
+WITHOUT_END = 4_000_000
 # enum ib_uverbs_write_cmds
 POST_SEND = 28
 # requests that the card refuses: words of struct card_abi_send, or their number
@@ -331,15 +333,19 @@ def objects() -> dict[str, dict[str, int]]:
 
 @contextlib.contextmanager
 def transfer() -> Any:
-    """Two processes during a transfer without an end, the server's first."""
-    words = ("ib_write_bw", "-D", "3600", "-s", "1048576")
+    """Two processes during a transfer without an end, the server's first.
+
+    They wait for events: a process that polls an empty ring does not see that its card was removed.
+    """
+    words = ("ib_read_bw", "-n", str(WITHOUT_END), "-s", "1048576", "--events")
     server = start(perftest(SERVER, *words))
     client = None
     try:
-        until("the server", lambda: listens(PORT), LIMIT)
+        until("the server", lambda: listens(PORT) or server.poll() is not None, LIMIT)
         client = start((*perftest(CLIENT, *words), ADDRESS))
-        before = modelled.counters(CLIENT)["writes"]
-        until("transfers", lambda: modelled.counters(CLIENT)["writes"] > before + 100, LIMIT)
+        before = modelled.counters(CLIENT)["reads"]
+        until("transfers", lambda: modelled.counters(CLIENT)["reads"] > before + 100, LIMIT)
+        assert server.poll() is client.poll() is None
         yield server, client
     finally:
         for process in filter(None, (server, client)):
@@ -375,15 +381,18 @@ def test_sigkill_during_a_transfer_leaves_no_object(cards: Lab) -> None:
 @on("client", timeout=1800)
 def ended_by(*command: str) -> None:
     """Both processes of a transfer fail upon a command; afterwards the cards work."""
-    with transfer() as processes:
-        call(*command)
-        gone = [card for card in modelled.CARDS if not (modelled.SYSFS / card).exists()]
-        assert all(process.wait(LIMIT) > 0 for process in processes)
-    assert CLIENT in gone
-    if command[0] == "rmmod":
-        call("insmod", "/run/nfsrdma_card.ko")
-    for card in gone:
-        modelled.add(card)
+    gone = []
+    try:
+        with transfer() as processes:
+            call(*command)
+            gone = [card for card in modelled.CARDS if not (modelled.SYSFS / card).exists()]
+            assert all(process.wait(LIMIT) > 0 for process in processes)
+        assert CLIENT in gone
+    finally:
+        if command[0] == "rmmod":
+            call("insmod", "/run/nfsrdma_card.ko")
+        for card in gone:
+            modelled.add(card)
     compare_by_rping()
 
 
