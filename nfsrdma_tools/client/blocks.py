@@ -21,6 +21,7 @@ import errno
 import functools
 import itertools
 import math
+import operator
 import os
 import threading
 import time
@@ -40,7 +41,6 @@ _IN_FLIGHT = 256
 _BLOCK_WORDS = 6
 _COMPLETION_WORDS = 4
 _INDEX_BITS = 32
-_INDEX_MASK = (1 << _INDEX_BITS) - 1
 # a token is read as a signed number
 _SERIAL_MASK = (1 << (63 - _INDEX_BITS)) - 1
 # Python handles signals between two waits, and lets another thread have the lock
@@ -100,16 +100,19 @@ def blocks(
 class _Batch:
     """Operations of one kind: an array of the library, and their results."""
 
-    def __init__(
-        self, table: Any, kept: Any, names: Sequence[str], serial: int, views: Sequence[View]
-    ) -> None:
-        self.table, self.names, self.serial = table, names, serial
+    table: Any
+    """The array."""
+
+    def __init__(self, names: Sequence[str], serial: int, kept: Any, views: Sequence[View]) -> None:
+        self.names, self.serial = names, serial
+        first = serial << _INDEX_BITS
+        self.tokens = range(first, first + len(names))
         self.views = views
         """Memory that is not behind the buffer protocol."""
         self.kept = kept
         """Memory that the library uses."""
         self.results: dict[int, int] = {}
-        """Those of completed operations by index: a search for the others would take long."""
+        """Those of completed operations by token: a search for the others would take long."""
         self.taken = 0
         """Operations that the library has, or has had."""
         self.numbers: list[Any] = []
@@ -128,7 +131,7 @@ class _Batch:
 
     def in_order(self) -> list[int]:
         """The results of all operations, which have completed."""
-        return list(map(self.results.__getitem__, range(len(self.names))))
+        return list(map(self.results.__getitem__, self.tokens))
 
 
 class BlockRegion:
@@ -409,9 +412,8 @@ class Blocks(Uncopied):
         lengths = map(len, names if raw.isascii() else raw.split(b"\0"))
         text = ffi.from_buffer("char[]", raw)
         start = int(ffi.cast("uintptr_t", text))
-        places = list(
-            itertools.accumulate(lengths, lambda at, length: at + length + 1, initial=start)
-        )
+        # behind each name is a zero byte
+        places = map(operator.add, itertools.accumulate(lengths, initial=start), itertools.count())
         writable = kind == self._functions.NFSRDMA_BLOCK_GET
         view = ffi.from_buffer
         views: list[View] = []
@@ -425,16 +427,16 @@ class Blocks(Uncopied):
         pointers = ffi.new("char *[]", memories)
         count, serial = len(names), next(self._serials) & _SERIAL_MASK
         words = [0] * (_BLOCK_WORDS * count)
-        words[0::_BLOCK_WORDS] = places[:count]
+        words[0::_BLOCK_WORDS] = itertools.islice(places, count)
         words[1::_BLOCK_WORDS] = (
             memoryview(ffi.buffer(pointers)).cast("Q").tolist() if count else []
         )
         words[2::_BLOCK_WORDS] = sizes
-        base = serial << _INDEX_BITS
-        words[3::_BLOCK_WORDS] = range(base, base + count)
+        batch = _Batch(names, serial, (text, () if views else memories), views)
+        words[3::_BLOCK_WORDS] = batch.tokens
         words[4::_BLOCK_WORDS] = [kind] * count
-        table = ffi.from_buffer("struct nfsrdma_block[]", array("Q", words))
-        return _Batch(table, (text, () if views else memories), names, serial, views)
+        batch.table = ffi.from_buffer("struct nfsrdma_block[]", array("Q", words))
+        return batch
 
     def _views(self, buffers: Iterable[Any], writable: bool) -> list[View]:
         """The memory of buffers some of which have no buffer protocol."""
@@ -466,7 +468,7 @@ class Blocks(Uncopied):
             if status != -errno.EAGAIN:
                 raise self._library.error(status)
         if time_left <= 1:
-            late = range(batch.taken, len(batch.names))
+            late = batch.tokens[batch.taken :]
             batch.results.update(dict.fromkeys(late, -errno.ETIMEDOUT))
             batch.taken = len(batch.names)
 
@@ -489,16 +491,14 @@ class Blocks(Uncopied):
             raise self._library.error(count)
         words = self._words[: count * _COMPLETION_WORDS]
         tokens, results = (words[place::_COMPLETION_WORDS].tolist() for place in (0, 1))
-        touched: dict[int, _Batch] = {}
-        for token, result in zip(tokens, results, strict=True):
-            serial = token >> _INDEX_BITS
-            batch = touched.get(serial) or self._batches.get(serial)
-            if batch:
-                touched[serial] = batch
-                batch.results[token & _INDEX_MASK] = result
+        touched = []
+        for serial, some in _by_serial(dict(zip(tokens, results, strict=True))):
+            if batch := self._batches.get(serial):
+                batch.results.update(some)
+                touched.append(batch)
         # those that had no room have some now
         waiting = [each for each in list(self._batches.values()) if each.taken < len(each.names)]
-        for batch in (*touched.values(), *waiting):
+        for batch in (*touched, *waiting):
             batch.when_done()
         self._counts.clear()
 
@@ -522,7 +522,7 @@ class Blocks(Uncopied):
             view.release()
         self._ffi.release(text)
         if not batch.done:
-            canceled = dict.fromkeys(range(len(batch.names)), -errno.ECANCELED)
+            canceled = dict.fromkeys(batch.tokens, -errno.ECANCELED)
             batch.results = canceled | batch.results
         batch.when_done()
 
@@ -556,6 +556,20 @@ class Blocks(Uncopied):
             for batch in list(self._batches.values()):
                 batch.when_done()
             raise
+
+
+def _by_serial(results: dict[int, int]) -> Iterable[tuple[int, dict[int, int]]]:
+    """Results by token, of each batch."""
+    if not results:
+        return ()
+    first = min(results) >> _INDEX_BITS
+    # in most calls, those of one batch: a loop in Python costs more than all the rest
+    if max(results) >> _INDEX_BITS == first:
+        return ((first, results),)
+    batches: dict[int, dict[int, int]] = {}
+    for token, result in results.items():
+        batches.setdefault(token >> _INDEX_BITS, {})[token] = result
+    return batches.items()
 
 
 def _until(timeout: float | None) -> float:
