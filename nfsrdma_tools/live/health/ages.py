@@ -45,7 +45,7 @@ _PAUSE = 0.05
 
 
 class Sight(NamedTuple):
-    """What was seen: a mark, and the time of the first and of the last run that saw it."""
+    """A mark, and the time of the first and of the last run that saw it."""
 
     mark: str
     since: float
