@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.command import is_installed, run
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import CommandError, UserError
 from release import recorded
 from release.archives import compress, normalize
 
@@ -66,7 +66,14 @@ class Build(NamedTuple):
             "NO_COLOR": "1",
             "PYTHONHASHSEED": "0",
         }
-        return run(*argv, timeout=SECONDS, cwd=folder or self.tree, env=known | environment).stdout
+        done = run(
+            *argv, timeout=SECONDS, cwd=folder or self.tree, env=known | environment, check=False
+        )
+        if done.returncode:
+            # the reason may be far above the last line
+            print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+            raise CommandError(done.argv, done.returncode, done.stderr or done.stdout)
+        return done.stdout
 
 
 def tree(build: Build, out: Path) -> None:
