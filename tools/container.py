@@ -10,11 +10,12 @@ Needs buildah; works without root.
 
 from __future__ import annotations
 
-import os
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
+
+from contained import CONTAINED
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.command import run
@@ -29,7 +30,6 @@ SECONDS = 3600
 LEAST_LAYER = 1 << 20
 LEFT_OUT = ("doc", "info", "linda", "lintian", "locale", "man")
 """Folders of /usr/share that Debian's slim images lack; copyright files stay."""
-CONTAINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child") if os.geteuid() == 0 else ()
 
 
 def main(base: str = "", folder: str = "") -> None:

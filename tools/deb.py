@@ -17,6 +17,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from contained import CONTAINED
+
 from nfsrdma_tools import __version__
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
@@ -25,8 +27,6 @@ from nfsrdma_tools.lab.debian_packages import sources
 ROOT = Path(__file__).parents[1]
 SUITES = ("trixie", "trixie-updates", "trixie-security")
 SECONDS = 7200
-# what root mounts for the build goes with it, even if it is killed; others need user namespaces
-CONTAINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child") if os.geteuid() == 0 else ()
 # in the new Debian, whose root is $1
 HOOKS = (
     'mkdir "$1/build"',
