@@ -43,7 +43,7 @@ SOUND = 5
 
 @dataclass
 class Report:
-    """What happened since the last report."""
+    """Counts and times since the last report."""
 
     batches: int = 0
     done: int = 0
@@ -183,7 +183,7 @@ class Storm:
                     self.oracle.check_canaries(which)
 
     def more(self, count: int) -> None:
-        """Have so many more batches end."""
+        """Wait until ``count`` more batches have ended."""
         wanted = self.batches + count
         self.until(f"{count} batches", lambda: self.batches >= wanted)
 
@@ -199,7 +199,7 @@ class Storm:
         self._settle()
 
     def _settle(self) -> None:
-        """What is under way without a result has ended or never will: both stores see the same."""
+        """Read each block by both stores, and require that they return the same."""
         for name in NAMES:
             found = []
             for which in range(2):
@@ -216,7 +216,7 @@ class Storm:
             self.oracle.blocks[name].uncertain.clear()
 
     def next_report(self) -> Report:
-        """What happened since the last one."""
+        """Return the counts since the last report, and start a new report."""
         with self.lock:
             report, self.report = self.report, Report()
         now = time.monotonic()

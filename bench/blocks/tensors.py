@@ -257,7 +257,7 @@ def opened(loader: Loader) -> Iterator[Model]:
 
 @on("solo", timeout=7200)
 def loaded(loaders: list[Loader], size: int) -> list[Measured]:
-    """Load a model of ``size`` bytes, with nothing of it in the client's memory.
+    """Load a model of ``size`` bytes into a client that has no data of it in memory.
 
     The counts are those of a whole load: of the first one, and of one that follows.  Samples of one
     more divide its time between the ends.  Checksums of all tensors must be right.
