@@ -43,7 +43,7 @@ SOUND = 5
 
 @dataclass
 class Report:
-    """Counts and times since the report before."""
+    """Counts and times since the last report."""
 
     batches: int = 0
     done: int = 0
@@ -199,7 +199,7 @@ class Storm:
         self._settle()
 
     def _settle(self) -> None:
-        """Check that both stores have the same blocks: operations that had no result are over."""
+        """Read each block by both stores, and require that they return the same."""
         for name in NAMES:
             found = []
             for which in range(2):
@@ -216,7 +216,7 @@ class Storm:
             self.oracle.blocks[name].uncertain.clear()
 
     def next_report(self) -> Report:
-        """The report of the time since the report before."""
+        """Return the counts since the last report, and start a new report."""
         with self.lock:
             report, self.report = self.report, Report()
         now = time.monotonic()

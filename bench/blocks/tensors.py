@@ -257,7 +257,7 @@ def opened(loader: Loader) -> Iterator[Model]:
 
 @on("solo", timeout=7200)
 def loaded(loaders: list[Loader], size: int) -> list[Measured]:
-    """Load a model of ``size`` bytes, none of which is in the page cache of the client.
+    """Load a model of ``size`` bytes into a client that has no data of it in memory.
 
     The counts are those of a whole load: of the first one, and of one that follows.  Samples of one
     more divide its time between the ends.  Checksums of all tensors must be right.

@@ -45,7 +45,7 @@ _PAUSE = 0.05
 
 
 class Sight(NamedTuple):
-    """A mark, and the time of the first and of the last run that saw it."""
+    """A mark that runs saw, with the time of the first and of the last of these runs."""
 
     mark: str
     since: float

@@ -193,7 +193,7 @@ def test_a_region_of_blocks_is_busy_until_all_of_a_batch_is_done(
 
 
 class Tensor:
-    """An object that gives its memory by DLPack, and has no buffer protocol."""
+    """An object that exports memory by DLPack and has no buffer protocol."""
 
     def __init__(self, array: Any, **words: Any) -> None:
         self._array = array

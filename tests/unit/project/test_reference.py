@@ -10,6 +10,7 @@ import reference
 import typer.main
 
 from nfsrdma_tools.cli.main import app
+from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.personalities import PERSONALITIES
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.store import Trial
@@ -57,6 +58,32 @@ def test_each_command_has_one_row_of_its_changes() -> None:
     commands = [path for path, _ in reference._leaves(program, "nfsrdma")]
     page = (reference.PAGES / "changes.md").read_text()
     assert re.findall(r"^\| `(nfsrdma [^`]*)` \|", page, re.M) == commands
+
+
+def test_each_command_has_one_row_of_its_tests() -> None:
+    program = typer.main.get_command(app)
+    commands = [path for path, _ in reference._leaves(program, "nfsrdma")]
+    named = [f"nfsrdma {name}" for row in reference.tested_rows() for name in row.commands]
+    assert sorted(named) == commands
+
+
+@pytest.mark.parametrize("row", reference.tested_rows(), ids=lambda row: row.commands[0])
+def test_a_row_of_tested_commands_names_tests_that_exist(row: reference.Tested) -> None:
+    texts = [(ROOT / name).read_text() for name in row.tests]
+    words = {word for name in row.commands for word in name.split()[-1:]}
+    assert not [word for word in words if not any(word in text for text in texts)]
+    assert any(name.startswith("tests/lab/") for name in row.tests) == bool(row.kernels)
+    assert bool(row.chroot) == any(name.startswith("tests/distributions/") for name in row.tests)
+    assert set(row.devices) <= {"soft-RoCE", "soft-iWARP", "modelled card"}
+    assert set(row.kernels) <= set(KERNELS)
+    assert bool(row.others) == (len(row.kernels) > 1)
+    if row.others.startswith("tests/"):
+        assert row.others in row.tests
+        assert "KERNELS" in (ROOT / row.others).read_text()
+    elif row.others:
+        kind, name = row.others.removeprefix("make ").split(" NAME=")
+        campaign = f"def {name}(kernel" in (ROOT / "tests/campaign.py").read_text()
+        assert campaign if kind == "campaign" else (ROOT / "bench" / name).is_dir()
 
 
 def test_the_page_of_changes_names_the_commands_with_a_dry_run() -> None:

@@ -65,7 +65,7 @@ class Server:
         self.xid = 1
 
     def received(self, size: int) -> bytes:
-        """Receive a number of bytes."""
+        """Receive ``size`` bytes."""
         data = b""
         while len(data) < size:
             piece = self.socket.recv(size - len(data))
