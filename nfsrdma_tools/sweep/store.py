@@ -421,7 +421,11 @@ def _of_load(row: tuple[Any, ...]) -> tuple[str, tuple[Sample, ...]]:
 
 
 def _plan_row(plan: Plan) -> tuple[str, tuple[Any, ...]]:
-    row = (plan.uid, datetime.now(UTC).isoformat(timespec="seconds"), _json(plan.to_json()))
+    data = plan.to_json()
+    # programs from before existing mounts read all other sweeps
+    if data["existing"] is None:
+        del data["existing"]
+    row = (plan.uid, datetime.now(UTC).isoformat(timespec="seconds"), _json(data))
     return "INSERT OR IGNORE INTO plans (uid, created, plan) VALUES (?, ?, ?)", row
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from unit.sweep.trials_made import trial_of, with_columns
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.plan import Cell, ExistingMount, Plan
 from nfsrdma_tools.sweep.store import (
     VERSION,
     DiskFullError,
@@ -299,6 +299,19 @@ def test_a_store_that_an_earlier_nfsrdma_wrote_is_read(tmp_path: Path, kept: Pat
     with Store(copy) as store:
         store.add_trial(replace(store.trials()[0], run=99))
         assert len(store.trials()) == len(expected) + 1
+
+
+def test_programs_from_before_existing_mounts_read_the_plans_of_other_sweeps(
+    tmp_path: Path,
+) -> None:
+    existing = ExistingMount("/mnt", "rdma", "3", 1048576, 1048576, 1, 128)
+    for number, plan in enumerate((PLAN, replace(PLAN, existing=existing))):
+        with Store(tmp_path / f"{number}.db") as store:
+            store.add_plan(plan)
+            assert store.plan() == plan
+        with contextlib.closing(sqlite3.connect(tmp_path / f"{number}.db")) as base:
+            ((text,),) = base.execute("SELECT plan FROM plans").fetchall()
+        assert ("existing" in json.loads(text)) is bool(number)
 
 
 def test_a_store_of_this_version_is_kept() -> None:
