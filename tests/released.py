@@ -1,12 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The released files of this checkout: the wheel, Debian's packages and the zipapp."""
+"""The released files of this checkout: the wheel, Debian's packages and the zipapp; and those of an
+older commit, which users may have."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
+OLDEST = "0c58fd1616dcc838cffa65988933825b69ead3d9"
+"""The oldest commit from whose files an upgrade is tested."""
+
+
+@contextmanager
+def oldest(folder: Path) -> Iterator[Path]:
+    """A checkout of the oldest commit in a new folder; the test is skipped without that commit."""
+    known = subprocess.run(("git", "-C", ROOT, "cat-file", "-e", OLDEST), check=False)
+    if known.returncode:
+        pytest.skip(f"this clone has no commit {OLDEST[:8]}; missed: an upgrade from it")
+    output("git", "worktree", "add", "--detach", folder, OLDEST)
+    try:
+        yield folder
+    finally:
+        output("git", "worktree", "remove", "--force", folder)
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -29,9 +50,9 @@ def tool(name: str, *words: str | Path) -> None:
     output(sys.executable, ROOT / "tools" / name, *words, PYTHONPATH=str(ROOT))
 
 
-def wheel(folder: Path) -> Path:
-    """Build the wheel into an empty folder; returns its file."""
-    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
+def wheel(folder: Path, tree: Path = ROOT) -> Path:
+    """Build the wheel of a checkout into an empty folder; returns its file."""
+    pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, tree)
     output(*pip, HATCH_BUILD_HOOK_ENABLE_CUSTOM="true")
     (made,) = folder.iterdir()
     return made
@@ -47,3 +68,12 @@ def zipapp(folder: Path) -> Path:
     """Build the zipapp into a folder; returns its file."""
     tool("portable.py", folder)
     return folder / "nfsrdma.pyz"
+
+
+def common(found: Any, older: Any) -> Any:
+    """JSON values without the names that an older program did not have: names may be added."""
+    if isinstance(found, dict) and isinstance(older, dict):
+        return {name: common(each, older[name]) for name, each in found.items() if name in older}
+    if isinstance(found, list) and isinstance(older, list) and len(found) == len(older):
+        return [common(*pair) for pair in zip(found, older, strict=True)]
+    return found

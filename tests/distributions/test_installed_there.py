@@ -4,6 +4,7 @@
 What reads a recorded host must answer there as it does in this checkout.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -16,15 +17,20 @@ import released
 from distribution_tables import distributions
 from distributions.roots import HOST, Root
 from field_archive import Unpacked
-from released import ROOT, output
+from released import ROOT, common, output
+from unit.sweep.trials_made import trial_of
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.host.module.install import parse_dkms_status
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.store import Store
 
 pytestmark = pytest.mark.nightly
 
 GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
 LOG = ROOT / "tests/unit/kernel_records/allocation-nfsd-atomic-3.10.log"
+PLAN = Plan("server:/export", uid="p1")
+TRIAL = trial_of("p1", Cell("rdma", 8192, 4), 1, 0, throughput=119.5, rdma={"recvs": 7})
 HOSTS = ("rhel9-bond-vlan-roce", "rhel10-image-mode-mount-units", "sles15-quiet-history")
 Commands = tuple[tuple[str, ...], ...]
 
@@ -132,6 +138,39 @@ def test_the_wheel_installs_in_a_venv_and_answers(
     check_answers(new, "/opt/nfsrdma/bin/nfsrdma", reading)
     # live, among this release's programs
     assert "Traceback" not in new.run("/opt/nfsrdma/bin/nfsrdma", "doctor", check=False).stderr
+
+
+@pytest.mark.parametrize("new", ["12", "13"], indirect=True)
+def test_a_wheel_takes_the_place_of_an_older_one_and_back(
+    new: Root, wheel: Path, download: Download, tmp_path: Path
+) -> None:
+    version = new.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+    wheels = download(version.stdout.strip())
+    with released.oldest(tmp_path / "tree") as tree:
+        older = released.wheel(tmp_path / "older", tree)
+    folder = "/opt/nfsrdma"
+    new.run("python3", "-m", "venv", folder)
+    pip = f"{folder}/bin/pip"
+    traces = f"{pip} list; find {folder}/ -name '*nfsrdma*'"
+    before = new.sh(traces).stdout
+    install = (pip, "install", "-q", "--no-index", "--find-links", f"/{HOST}{wheels}")
+    new.run(*install, "nfsrdma-tools[all]")
+    written = tmp_path / "written.db"
+    with Store(written) as store:
+        store.add_plan(PLAN)
+        store.add_trial(TRIAL)
+    export = (f"{folder}/bin/nfsrdma", "results", "export", f"/{HOST}{written}", "--format", "json")
+    trials = []
+    for path in (older, wheel, older):
+        new.run(*install, "--force-reinstall", "--no-deps", f"/{HOST}{path}")
+        trials.append(json.loads(new.run(*export).stdout)["trials"])
+    assert trials[0]
+    assert trials[0] == trials[2] == common(trials[1], trials[0])
+    installed = new.run(pip, "freeze").stdout
+    names = re.findall(r"^[\w.-]+", installed, re.MULTILINE)
+    assert "nfsrdma-tools" in names
+    new.run(pip, "uninstall", "-q", "-y", *names)
+    assert new.sh(traces).stdout == before
 
 
 @pytest.mark.parametrize("new", ["11"], indirect=True)
