@@ -66,14 +66,21 @@ class Build(NamedTuple):
             "NO_COLOR": "1",
             "PYTHONHASHSEED": "0",
         }
-        done = run(
-            *argv, timeout=SECONDS, cwd=folder or self.tree, env=known | environment, check=False
-        )
-        if done.returncode:
-            # the reason may be far above the last line
-            print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
-            raise CommandError(done.argv, done.returncode, done.stderr or done.stdout)
-        return done.stdout
+        return output(*argv, folder=folder or self.tree, environment=known | environment)
+
+
+def output(
+    *argv: str | Path, folder: Path | None = None, environment: dict[str, str] | None = None
+) -> str:
+    """Run a program and return its output; if it fails, print all that it printed.
+
+    The reason may be far above the last line, which is all that CommandError has.
+    """
+    done = run(*argv, timeout=SECONDS, cwd=folder, env=environment, check=False)
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+        raise CommandError(done.argv, done.returncode, done.stderr or done.stdout)
+    return done.stdout
 
 
 def tree(build: Build, out: Path) -> None:
@@ -101,7 +108,7 @@ def source(build: Build, out: Path) -> None:
 
 def python(build: Build, out: Path) -> None:
     """A venv with what builds the Python packages."""
-    run(sys.executable, "-m", "venv", out / "venv", timeout=SECONDS)
+    output(sys.executable, "-m", "venv", out / "venv")
     pip = (out / "venv/bin/python", *PIP)
     if build.record:
         lines = build.record.read_text().splitlines()
@@ -158,7 +165,7 @@ def packages(build: Build, out: Path) -> None:
     """Debian's packages; nfsrdma-dkms is the one for DKMS."""
     if not is_installed("mmdebstrap"):
         raise NotBuiltError("Debian packages: mmdebstrap is not installed")
-    run(sys.executable, build.root / "tools/deb.py", out, timeout=SECONDS, cwd=build.root)
+    output(sys.executable, build.root / "tools/deb.py", out, folder=build.root)
     made = out / recorded.FILE
     if build.record:
         recorded.require(build.record, "debian", made.read_text().splitlines())
@@ -210,7 +217,7 @@ def copy(build: Build, file: Path, place: Path) -> None:
 def sbom(build: Build, out: Path) -> None:
     """The bill of materials of the wheel with all its extras, in CycloneDX."""
     venv = out / "venv"
-    run(sys.executable, "-m", "venv", "--without-pip", venv, timeout=SECONDS)
+    output(sys.executable, "-m", "venv", "--without-pip", venv)
     lines = (build.work / "python" / recorded.FILE).read_text().splitlines()
     constraints = out / "constraints.txt"
     known = recorded.versions(lines, "python")
@@ -254,7 +261,7 @@ def container(build: Build, out: Path) -> None:
     if not package.exists():
         raise NotBuiltError("container image: it needs the Debian package")
     shutil.copy(package, out)
-    run(sys.executable, build.root / "tools/container.py", "", out, timeout=SECONDS, cwd=build.root)
+    output(sys.executable, build.root / "tools/container.py", "", out, folder=build.root)
     (out / package.name).unlink()
     (archive,) = out.glob("*.tar")
     normalize(archive, build.epoch)

@@ -18,7 +18,7 @@ from release.checks import PLACES, missing, set_version, version
 from release.steps import STEPS, Build, NotBuiltError
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import CommandError, UserError
 
 ROOT = Path(__file__).parents[3]
 EPOCH = 1_700_000_000
@@ -145,6 +145,19 @@ def test_a_step_that_was_interrupted_is_done_again(
     assert [command.done(build_in(tmp_path), "wheel") for _ in range(2)] == ["", ""]
     assert runs == [[], []]
     assert (tmp_path / "wheel/whole").exists()
+
+
+def test_a_step_that_fails_prints_the_whole_output_of_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tools").mkdir()
+    script = "import sys; print('printed'); sys.exit('reason\\nthe reason is above')"
+    (tmp_path / "tools/deb.py").write_text(script)
+    monkeypatch.setattr("release.steps.is_installed", lambda program: True)
+    with pytest.raises(CommandError, match="the reason is above"):
+        STEPS["packages"](build_in(tmp_path)._replace(root=tmp_path), tmp_path)
+    printed = " ".join(capfd.readouterr().err.split())
+    assert printed == "printed reason the reason is above"
 
 
 def test_what_is_not_built_is_in_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
