@@ -3,7 +3,7 @@
 
 import os
 
-__all__ = ["CONTAINED"]
+__all__ = ["CONTAINED", "NAMESPACES"]
 
 # Its own /dev/shm: libfaketime of make release-check names memory there by numbers of processes,
 # which begin again in each namespace; the next build found that of processes that had ended.

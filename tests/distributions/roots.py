@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from contained import NAMESPACES
+
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import CommandError
 from nfsrdma_tools.lab.debian_packages import sources
@@ -33,8 +35,6 @@ PROGRAMS = (
     "nfs-kernel-server", "nftables", "procps", "python3", "python3-venv", "rdma-core", "systemd",
 )  # fmt: skip
 SECONDS = 1800
-# mounts end with the processes that see them
-CONTAINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 # in the namespaces of the process: $1 is the root, what follows is the command
 ENTER = f"""
 set -e
@@ -85,7 +85,7 @@ class Root:
         """Run a program there, with the PATH of a root login; CommandError if it fails."""
         given = (f"{key}={value}" for key, value in environment.items())
         words = ("env", "-i", f"PATH={PATH}", "LC_ALL=C", "HOME=/root", *given, *argv)
-        done = run(*CONTAINED, "sh", "-c", ENTER, "sh", self.folder, *words, check=False,
+        done = run(*NAMESPACES, "sh", "-c", ENTER, "sh", self.folder, *words, check=False,
                    timeout=SECONDS)  # fmt: skip
         if check and done.returncode:
             output = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
@@ -154,7 +154,7 @@ def _of_apt() -> list[str]:
 def _make(release: Release, draft: Path) -> None:
     lists = draft.with_name("sources.list")
     lists.write_text(sources(release.suites))
-    run(*CONTAINED, *_command(release), release.suite, draft, lists, timeout=SECONDS,
+    run(*NAMESPACES, *_command(release), release.suite, draft, lists, timeout=SECONDS,
         env={"TMPDIR": str(draft.parent)})  # fmt: skip
 
 
