@@ -100,13 +100,11 @@ def blocks(
 class _Batch:
     """Operations of one kind: an array of the library, and their results."""
 
-    table: Any
-    """The array."""
-
-    def __init__(self, names: Sequence[str], serial: int, kept: Any, views: Sequence[View]) -> None:
-        self.names, self.serial = names, serial
-        first = serial << _INDEX_BITS
-        self.tokens = range(first, first + len(names))
+    def __init__(
+        self, table: Any, kept: Any, names: Sequence[str], tokens: range, views: Sequence[View]
+    ) -> None:
+        self.table, self.names, self.tokens = table, names, tokens
+        self.serial = tokens.start >> _INDEX_BITS
         self.views = views
         """Memory that is not behind the buffer protocol."""
         self.kept = kept
@@ -425,18 +423,18 @@ class Blocks(Uncopied):
             memories, sizes = [each.memory for each in views], [each.size for each in views]
         # faster than a cast of each
         pointers = ffi.new("char *[]", memories)
-        count, serial = len(names), next(self._serials) & _SERIAL_MASK
+        count, first = len(names), (next(self._serials) & _SERIAL_MASK) << _INDEX_BITS
+        tokens = range(first, first + count)
         words = [0] * (_BLOCK_WORDS * count)
         words[0::_BLOCK_WORDS] = itertools.islice(places, count)
         words[1::_BLOCK_WORDS] = (
             memoryview(ffi.buffer(pointers)).cast("Q").tolist() if count else []
         )
         words[2::_BLOCK_WORDS] = sizes
-        batch = _Batch(names, serial, (text, () if views else memories), views)
-        words[3::_BLOCK_WORDS] = batch.tokens
+        words[3::_BLOCK_WORDS] = tokens
         words[4::_BLOCK_WORDS] = [kind] * count
-        batch.table = ffi.from_buffer("struct nfsrdma_block[]", array("Q", words))
-        return batch
+        table = ffi.from_buffer("struct nfsrdma_block[]", array("Q", words))
+        return _Batch(table, (text, () if views else memories), names, tokens, views)
 
     def _views(self, buffers: Iterable[Any], writable: bool) -> list[View]:
         """The memory of buffers some of which have no buffer protocol."""
