@@ -51,6 +51,15 @@ def add(card: str) -> None:
     until(card, lambda: is_active(card), LIMIT)
 
 
+def restore() -> None:
+    """Load the module if it is not loaded, and add the cards that are missing."""
+    if not PROFILE.exists():
+        call("insmod", "/run/nfsrdma_card.ko")
+    for card in CARDS:
+        if not (SYSFS / card).exists():
+            add(card)
+
+
 def become(profile: str) -> list[str]:
     """Add both cards anew with a profile; returns the profile of each."""
     PROFILE.write_text(profile)

@@ -417,9 +417,7 @@ def loads(rounds: int) -> list[dict[str, int]]:
         for _ in range(rounds):
             assert modelled.read("loads") == data
             call("rmmod", "nfsrdma_card")
-            call("insmod", "/run/nfsrdma_card.ko")
-            for card in modelled.CARDS:
-                modelled.add(card)
+            modelled.restore()
             objects.append({n: count for n, count in slabs().items() if n.startswith("kmalloc")})
     return objects
 
