@@ -5,8 +5,6 @@ older commit, which users may have."""
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +15,16 @@ OLDEST = "0c58fd1616dcc838cffa65988933825b69ead3d9"
 """The oldest commit from whose files an upgrade is tested."""
 
 
-@contextmanager
-def oldest(folder: Path) -> Iterator[Path]:
-    """A checkout of the oldest commit in a new folder; the test is skipped without that commit."""
+def oldest(folder: Path) -> Path:
+    """The files of the oldest commit, in a new folder; the test is skipped without that commit."""
     known = subprocess.run(("git", "-C", ROOT, "cat-file", "-e", OLDEST), check=False)
     if known.returncode:
         pytest.skip(f"this clone has no commit {OLDEST[:8]}; missed: an upgrade from it")
-    output("git", "worktree", "add", "--detach", folder, OLDEST)
-    try:
-        yield folder
-    finally:
-        output("git", "worktree", "remove", "--force", folder)
+    folder.mkdir()
+    tar = folder.with_suffix(".tar")
+    output("git", "archive", "--format=tar", f"--output={tar}", OLDEST)
+    output("tar", "-C", folder, "-xf", tar)
+    return folder
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -146,8 +146,7 @@ def test_a_wheel_takes_the_place_of_an_older_one_and_back(
 ) -> None:
     version = new.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
     wheels = download(version.stdout.strip())
-    with released.oldest(tmp_path / "tree") as tree:
-        older = released.wheel(tmp_path / "older", tree)
+    older = released.wheel(tmp_path / "older", released.oldest(tmp_path / "tree"))
     folder = "/opt/nfsrdma"
     new.run("python3", "-m", "venv", folder)
     pip = f"{folder}/bin/pip"
