@@ -301,6 +301,15 @@ def test_a_store_that_an_earlier_nfsrdma_wrote_is_read(tmp_path: Path, kept: Pat
         assert len(store.trials()) == len(expected) + 1
 
 
+# of Plan in nfsrdma_tools/sweep/plan.py of the commit released.OLDEST, which refuses any other
+KEYS_OF_OLDEST = {
+    *("target", "directory", "transports", "rsizes", "read_aheads", "read_ahead_kbs", "nconnects"),
+    *("jobs", "depths", "vers", "direction", "direct", "with_direct", "axes", "runs", "file_size"),
+    *("seconds", "minutes", "block_size", "preset", "mode", "order", "seed", "verify"),
+    *("whole_from", "uid"),
+}
+
+
 def test_programs_from_before_existing_mounts_read_the_plans_of_other_sweeps(
     tmp_path: Path,
 ) -> None:
@@ -312,6 +321,7 @@ def test_programs_from_before_existing_mounts_read_the_plans_of_other_sweeps(
         with contextlib.closing(sqlite3.connect(tmp_path / f"{number}.db")) as base:
             ((text,),) = base.execute("SELECT plan FROM plans").fetchall()
         assert ("existing" in json.loads(text)) is bool(number)
+        assert json.loads(text).keys() - KEYS_OF_OLDEST == ({"existing"} if number else set())
 
 
 def test_a_store_of_this_version_is_kept() -> None:
