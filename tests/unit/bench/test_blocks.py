@@ -11,6 +11,7 @@ from bench.blocks import measure as blocks
 from bench.blocks import page, tensors
 from bench.blocks.measure import FOUR, MANY, ONE, Store, instructions, layer
 from bench.cells import named
+from nfsrdma_tools.sizes import size_label
 
 # nanoseconds of samples: half of all is the card model's work
 SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500}
@@ -104,6 +105,11 @@ def test_blocks_fit_the_memory_of_the_node() -> None:
     """In the server's memory, and in that of the client."""
     for part in blocks.parts():
         assert all(2 * cell.size * cell.blocks < 3 << 30 for cell in part.cells)
+
+
+def test_the_page_has_the_size_of_the_model() -> None:
+    text = f"{tensors.FILES} files of safetensors, {size_label(blocks.MODEL_SIZE)} together"
+    assert text in markdown.PAGE.read_text()
 
 
 def test_tensors_of_a_file_are_those_that_were_written(tmp_path: Path) -> None:
