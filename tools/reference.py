@@ -118,7 +118,7 @@ class Tested(NamedTuple):
 
 
 def tested_rows() -> list[Tested]:
-    """What each command was tested on."""
+    """Read the rows of TESTED."""
     return [Tested(**row) for row in tomllib.loads(TESTED.read_text())["row"]]
 
 
