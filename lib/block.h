@@ -95,6 +95,7 @@ struct block_found {
  * @moved: another session goes on with it
  * @ended: the last READ has the end of the file
  * @changed: the file has another size than it had when it was looked up
+ * @cached: its file handle is from the table: no server has said since that the file has the name
  * @kind: of enum nfsrdma_block_operation
  * @step: what it does
  * @batch: number of its batch
@@ -127,7 +128,7 @@ struct block_found {
 struct block_op {
 	TAILQ_ENTRY(block_op) waits;
 	struct nfsrdma_blocks *store;
-	bool active, listed, reported, drafted, again, moved, ended, changed;
+	bool active, listed, reported, drafted, again, moved, ended, changed, cached;
 	uint32_t kind;
 	enum block_state step;
 	uint64_t batch, deadline, user_data;
@@ -245,11 +246,14 @@ struct block_step {
  * struct block_dialect - what operations do with a version of NFS
  * @steps: by enum block_state
  * @last: the step for the last component of the path, whose directory is op->dir
+ * @read_cached: the first READ by a file handle of the table, which notes in the inode whether the file has a name;
+ *	NULL: each READ does
  * @keeps: the server keeps the open draft for the session that has made it
  */
 struct block_dialect {
 	const struct block_step *steps;
 	enum block_state (*last)(const struct block_op *op);
+	const struct io_form *read_cached;
 	bool keeps;
 };
 

@@ -10,7 +10,8 @@
  *	REMOVE	FIND* REMOVE
  *
  * FETCH looks up the block and reads its begin.  READ is its last operation, so that a server need not copy the data,
- * and the only one, because nfsd returns wrong bytes for more than one in a COMPOUND.
+ * and the only one, because nfsd returns wrong bytes for more than one in a COMPOUND.  The first READ by a file handle
+ * of the table follows GETATTR of the link count: a file that was replaced outlives its name while anyone has it open.
  *
  * STORE opens the draft, writes, closes and renames it.  VERIFY of its size follows WRITE: a server that has written
  * fewer bytes ends there, and a step WRITE follows.  A block with a trailer would be two WRITEs: what nfsd stored of
@@ -29,6 +30,9 @@
 
 /* Bytes of a reply with LOOKUP, GETFH and GETATTR in front of the data of a READ */
 #define FETCH_HEAD	(NFS4_READ_HEAD + 8 + 12 + FH_MAX + 8 + 20 + 12)
+
+/* The same with GETATTR of the link count */
+#define READ_CACHED_HEAD	(NFS4_READ_HEAD + 8 + 12 + 8)
 
 /* Operations of a STORE, and bytes of its message without data, at most */
 #define STORE_OPERATIONS	10
@@ -150,6 +154,15 @@ static void encode_fetch(struct nfsrdma_session *session, struct request *req, u
 	compound_end(req, put32(at, req->io.count));
 }
 
+static int take_read_begin(struct rpc_body *body, uint32_t *count, uint32_t *eof)
+{
+	int rc = compound_take_op(body, OP_READ);
+
+	if (rc)
+		return rc;
+	return take32(body, eof) && *eof <= 1 && take32(body, count) ? 0 : -EBADMSG;
+}
+
 static int take_fetch(struct nfsrdma_session *session, struct request *req, struct rpc_body *body, uint32_t *count,
 		      uint32_t *eof)
 {
@@ -160,11 +173,9 @@ static int take_fetch(struct nfsrdma_session *session, struct request *req, stru
 	if (!rc)
 		rc = take_lookup(body, found);
 	if (!rc)
-		rc = compound_take_op(body, OP_READ);
+		rc = take_read_begin(body, count, eof);
 	if (rc)
 		return rc;
-	if (!take32(body, eof) || *eof > 1 || !take32(body, count))
-		return -EBADMSG;
 	found->count = *count;
 	found->eof = *eof;
 	return 0;
@@ -203,6 +214,39 @@ static enum block_state fetch_ended(struct nfsrdma_blocks *store, struct block_o
 	next = block_step_found(store, op, found->type, found->size);
 	return next == STEP_READ ? block_step_read_on(store, op, found->count, found->eof) : next;
 }
+
+/* --- READ by a file handle of the table --- */
+
+static void encode_read_cached(struct nfsrdma_session *session, struct request *req, uint64_t offset)
+{
+	fh3 fh = nfs_fh3(&req->io.file->fh);
+	uint8_t *at = compound_put_fh(compound_begin_sequence(session, req, 4), &fh);
+
+	at = compound_put_bitmap(put32(at, OP_GETATTR), BIT(ATTR_NUMLINKS));
+	at = put64(compound_put_stateid(session, req, put32(at, OP_READ), NULL), offset);
+	compound_end(req, put32(at, req->io.count));
+}
+
+static int take_read_cached(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
+			    uint32_t *count, uint32_t *eof)
+{
+	struct nfs4_attributes attributes;
+	int rc = nfs4_take_begin(session, req, body);
+
+	if (!rc)
+		rc = compound_take_op(body, OP_GETATTR);
+	if (rc)
+		return rc;
+	if (!compound_take_attributes(body, &attributes))
+		return -EBADMSG;
+	if (attributes.present & BIT(ATTR_NUMLINKS) && !attributes.attr.nlink)
+		req->io.file->inode->unlinked = true;
+	return take_read_begin(body, count, eof);
+}
+
+static const struct io_form read_cached_form = {
+	.read_head = READ_CACHED_HEAD, .encode_read = encode_read_cached, .take_read = take_read_cached,
+};
 
 /* --- MKDIR --- */
 
@@ -603,4 +647,4 @@ static enum block_state last_component4(const struct block_op *op)
 	return STEP_FIND;
 }
 
-const struct block_dialect block_nfs4_dialect = {steps, last_component4, true};
+const struct block_dialect block_nfs4_dialect = {steps, last_component4, &read_cached_form, true};

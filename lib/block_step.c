@@ -285,6 +285,8 @@ int block_step_prepare_part(struct nfsrdma_blocks *store, struct block_op *op, u
 	uint8_t *at = offset < data || !trailer_bytes(store) ? op->buf + offset : op->trailer + (offset - data);
 	uint64_t tag = block_tag(store, op, offset);
 
+	if (op->step == STEP_READ && op->cached && !offset && store->dialect->read_cached)
+		return io_prepare(&op->file, IO_READ, at, count, store->dialect->read_cached, NULL, tag);
 	if (op->step == STEP_READ)
 		return nfsrdma_prepare_read(&op->file, at, count, offset, tag);
 	return nfsrdma_prepare_write(&op->file, at, count, offset, tag);
@@ -417,7 +419,8 @@ enum block_state block_step_first(struct nfsrdma_blocks *store, struct block_op 
 	op->begun++;
 	if (asks)
 		entry = handle_find(&store->handles, op->path, op->path_length);
-	if (entry && !entry->directory) {
+	op->cached = entry && !entry->directory;
+	if (op->cached) {
 		if (op->kind == NFSRDMA_BLOCK_EXISTS)
 			return end_with(op, data_bytes(store, entry->size));
 		op->file.fh = entry->fh;
@@ -624,6 +627,9 @@ enum block_state block_step_read(struct nfsrdma_blocks *store, struct block_op *
 
 	if (op->error)
 		return block_step_failed(store, op);
+	/* it was replaced, and someone has the old file open, or READ would fail with ESTALE */
+	if (op->cached && op->inode.unlinked)
+		return begin_again(store, op);
 	/* a server that does not say where the file ends: its size has not changed either */
 	if (op->changed || (!op->ended && op->confirmed != op->size + 1)) {
 		op->confirmed = op->changed ? 0 : op->size + 1;
@@ -683,4 +689,4 @@ static const struct block_step steps[] = {
 	[STEP_DISCARD] = {(xdrproc_t)xdr_wcc3_res, prepare_discard, discard_ended},
 };
 
-const struct block_dialect block_step_nfs3 = {steps, last_component, false};
+const struct block_dialect block_step_nfs3 = {steps, last_component, NULL, false};

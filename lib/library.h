@@ -71,6 +71,7 @@
 
 /* RFC 1813: fattr3, wcc_attr */
 #define NFS_ATTR_BYTES		84
+#define NFS_AT_NLINK		8
 #define NFS_PRE_ATTR_BYTES	24
 
 /* RFC 1813, section 3.3 */
@@ -485,6 +486,7 @@ struct optimist {
  * @refused: the same, of a COMMIT that the server refused
  * @refusal: negative errno value of that
  * @untold: negative errno value of what no open file has reported; 0: nothing
+ * @unlinked: a READ has said that the file has no name any more
  * @cached: the same file in the cache, or NULL
  * @open: what an NFSv4.1 server keeps for it, or NULL
  */
@@ -495,6 +497,7 @@ struct inode {
 	uint64_t writes, committed, barriers, lost, refused;
 	uint8_t verifier[8];
 	int refusal, untold;
+	bool unlinked;
 	struct cached_file *cached;
 	struct nfs4_open *open;
 };

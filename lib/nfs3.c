@@ -318,13 +318,25 @@ static void nfs3_encode_read(struct nfsrdma_session *session, struct request *re
 	req->length = at - (req->message + HEADER_ROOM);
 }
 
+/* Attributes in the results of a READ, of which only nlink counts */
+static bool take_links(struct rpc_body *results, struct inode *inode)
+{
+	const uint8_t *attr = results->at + 4;
+
+	if (!skip_optional(results, NFS_ATTR_BYTES))
+		return false;
+	if (results->at != attr && !load32(attr + NFS_AT_NLINK))
+		inode->unlinked = true;
+	return true;
+}
+
 static int nfs3_take_read(struct nfsrdma_session *session, struct request *req, struct rpc_body *results,
 			  uint32_t *count, uint32_t *eof)
 {
 	uint32_t status, length;
 
-	(void)session, (void)req;
-	if (!take32(results, &status) || !skip_optional(results, NFS_ATTR_BYTES))
+	(void)session;
+	if (!take32(results, &status) || !take_links(results, req->io.file->inode))
 		return -EBADMSG;
 	if (status)
 		return nfs_error(status);

@@ -31,7 +31,7 @@ from device import REMOVE as REMOVE_CALL
 from unit.device_fixtures import device, device_library
 from unit.lib.stores import EXISTS, GET, PUT, REMOVE, Operation, Store
 
-from nfsrdma_tools.client import library
+from nfsrdma_tools.client import connect, library
 
 __all__ = ["device", "device_library"]
 
@@ -156,6 +156,24 @@ def test_another_client_replaces_a_block(device: Device, opened: Open) -> None:
         assert [one.read("sub/block"), two.read("sub/block")] == [version, version]
     assert two.one(REMOVE, "sub/block") == 0
     assert one.read("sub/block") == -errno.ENOENT
+
+
+@pytest.mark.parametrize("size", (0, 100, 9000))
+def test_a_block_that_was_replaced_while_it_is_open(
+    device: Device, opened: Open, size: int
+) -> None:
+    """The server keeps the old file: its file handle is good, and READ says that it has no name."""
+    old, new = b"a" * size, b"b" * size
+    device.set(read_max=4096)
+    reader, writer = opened(), opened()
+    assert writer.one(PUT, "block", old) == size
+    assert reader.read("block") == old
+    with connect("server:/export", vers="4.1") as other, other.open("block", "r+") as kept:
+        assert writer.one(PUT, "block", new) == size
+        assert reader.read("block") == new
+        assert kept.read() == old
+        assert writer.one(REMOVE, "block") == 0
+        assert reader.read("block") == -errno.ENOENT
 
 
 @pytest.mark.parametrize("size", (0, 100, 9000))
