@@ -171,10 +171,13 @@ class Storm(Oracle):
             self.check_canaries(which)
 
     def settle(self) -> None:
-        """The drafts that stay are those of puts without a result."""
-        end = time.monotonic() + 30
-        while (left := self.drafts()) > self.unknown:
-            assert time.monotonic() < end, left
+        """The drafts that stay are those of puts without a result; the server has nothing open.
+
+        A store that is closed waits one second for those that it removes.
+        """
+        end = time.monotonic() + 60
+        while (left := self.drafts()) > self.unknown or self.device.opens:
+            assert time.monotonic() < end, (left, self.unknown, self.device.opens)
             for store in self.stores:
                 store.turn()
 
