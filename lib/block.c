@@ -32,6 +32,9 @@
 #define HANDLES_DEFAULT		65536
 #define HANDLES_MOST		(1U << 24)
 
+/* Places for operations that linger, at least */
+#define LINGERING_LEAST		256
+
 /* Milliseconds: for a DISCARD, and for all of them when the store is closed */
 #define DISCARD_TIMEOUT		2000
 #define CLOSE_TIMEOUT		1000
@@ -125,7 +128,7 @@ static bool discard(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	uint64_t until;
 
-	if (op->stopped && store->lingering >= store->options.in_flight)
+	if (op->stopped && store->lingering >= store->lingering_most)
 		return false;
 	if (!store->dialect->keeps)
 		change_member(store, op);
@@ -172,8 +175,6 @@ static void leave_draft(struct nfsrdma_blocks *store, struct block_op *op, struc
 	struct block_op *rest = TAILQ_FIRST(&store->unused);
 
 	op->drafted = false;
-	if (!rest || store->lingering >= store->options.in_flight)
-		return;
 	TAILQ_REMOVE(&store->unused, rest, waits);
 	reset_op(rest);
 	rest->kind = NFSRDMA_BLOCK_PUT;
@@ -185,6 +186,14 @@ static void leave_draft(struct nfsrdma_blocks *store, struct block_op *op, struc
 	rest->deadline = discard_until(store, true);
 	store->lingering++;
 	enter(rest, STEP_DISCARD);
+}
+
+/* May another session go on with the operation?  One with an open draft needs a place for leave_draft(). */
+static bool may_move(const struct nfsrdma_blocks *store, const struct block_op *op)
+{
+	if (!store->dialect->keeps)
+		return true;
+	return op->step != STEP_DISCARD && (!op->drafted || store->lingering < store->lingering_most);
 }
 
 /* The step once more, by another session */
@@ -391,7 +400,7 @@ static void stop(struct nfsrdma_blocks *store, struct block_op *op, int error, c
 		release_op(store, op);
 		return;
 	}
-	if (op->step == STEP_DISCARD && !op->reported && store->lingering < store->options.in_flight) {
+	if (op->step == STEP_DISCARD && !op->reported && store->lingering < store->lingering_most) {
 		/* it has its result */
 		report(store, op, op->result);
 		store->lingering++;
@@ -424,7 +433,7 @@ static void move_ops(struct nfsrdma_blocks *store, const struct block_member *fr
 	struct block_op *op;
 
 	for (op = store->ops; op < store->ops + store->nops; op++) {
-		if (!op->active || op->member != from || (store->dialect->keeps && op->step == STEP_DISCARD))
+		if (!op->active || op->member != from || !may_move(store, op))
 			continue;
 		op->moved = true;
 		end_requests(store, op, -ECONNRESET, "moved");
@@ -650,7 +659,10 @@ static int allocate_store(struct nfsrdma_blocks *store)
 	uint64_t random[2];
 	uint32_t i;
 
-	store->nops = 2 * store->options.in_flight;
+	store->lingering_most = store->options.in_flight;
+	if (store->lingering_most < LINGERING_LEAST)
+		store->lingering_most = LINGERING_LEAST;
+	store->nops = store->options.in_flight + store->lingering_most;
 	store->ops = calloc(store->nops, sizeof(*store->ops));
 	store->done.size = store->options.in_flight;
 	store->done.places = calloc(store->done.size, sizeof(*store->done.places));

@@ -194,6 +194,7 @@ struct block_member {
  * @queue: those that no session has taken
  * @unfinished: active ones without a completion
  * @lingering: active ones with one
+ * @lingering_most: as many may linger
  * @earliest: no deadline is before that
  * @done: a place for each operation of options.in_flight
  * @batches: number of batches so far
@@ -217,7 +218,7 @@ struct nfsrdma_blocks {
 	struct block_op *ops;
 	uint32_t nops;
 	struct block_ops unused, queue;
-	uint32_t unfinished, lingering;
+	uint32_t unfinished, lingering, lingering_most;
 	uint64_t earliest;
 	struct completion_ring done;
 	uint64_t batches, drafts, own;

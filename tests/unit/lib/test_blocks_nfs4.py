@@ -271,6 +271,23 @@ def test_a_draft_is_closed_by_a_session_that_is_away_for_longer_than_others_wait
     clean(store, device)
 
 
+def test_more_drafts_than_operations_wait_for_their_removal(device: Device, opened: Open) -> None:
+    device.set(write_max=4096)
+    store = opened(1, in_flight=1, timeout=LONG)
+    device.hold4(WRITE)
+    # of the COMPOUND that removes a draft
+    device.error(OPERATION | SAVEFH, DELAY, times=1_000_000)
+    for number in range(4):
+        _, batch = store.submit([Operation(PUT, f"block{number}", NEW)], LONG)
+        until(store, lambda: device.opens == number + 1)  # noqa: B023 - called in this turn
+        assert store.cancel(batch) == 1
+        assert store.wait(1) == {0: -errno.ECANCELED}
+    assert len(drafts(device)) == 4
+    device.no_errors()
+    device.hold4()
+    clean(store, device)
+
+
 def test_another_session_goes_on_with_a_put(device: Device, opened: Open) -> None:
     """The session that has opened the draft closes it when it is connected again."""
     device.set(write_max=4096)
