@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.command import run
+from nfsrdma_tools.lock import file_lock
 
 __all__ = ["COMPILER", "SANITIZER", "Change", "Device", "build", "preloaded"]
 
@@ -57,8 +58,10 @@ class Change(NamedTuple):
 def build(sanitizer: str = "", change: Change | None = None) -> Path:
     """The library; each source is compiled once, for all tests and workers."""
     assert COMPILER
-    # rpcgen's files, and nothing else
-    run("make", "-s", "-C", LIBRARY, "build/nfs3_xdr.o", timeout=600)
+    # rpcgen's files, and nothing else; two makes at once would remove each other's
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    with file_lock(_FOLDER / "generated.lock"):
+        run("make", "-s", "-C", LIBRARY, "build/nfs3_xdr.o", timeout=600)
     generated = LIBRARY / "build"
     sources = [*sorted(LIBRARY.glob("*.c")), *_WIRE, *sorted(HERE.glob("*.c"))]
     headers = [*LIBRARY.glob("*.h"), *HERE.glob("*.h"), *(ROOT / "kmod" / "wire").glob("*.h")]
@@ -87,7 +90,6 @@ def _compiled(name: str, text: str, common: str, words: tuple[str, ...]) -> Path
     stem = f"{Path(name).stem}-{_digest(text, common)}"
     source = _FOLDER / f"{stem}.c"
     if not source.is_file():
-        _FOLDER.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_FOLDER) as made:
             new = Path(made) / source.name
             new.write_text(f'#line 1 "{name}"\n{text}')
