@@ -83,7 +83,6 @@ struct session {
 	uint8_t id[SESSION_ID];
 	uint32_t request_max, response_max, cached_max, operations_max, slots_max;
 	uint32_t enforced;		/* slots that the client may use */
-	uint32_t known;			/* that it should use, and knows that */
 	struct slot *slots;
 	struct connection *bound[64];
 	uint32_t nbound;

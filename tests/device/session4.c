@@ -534,10 +534,11 @@ static void set_slots(struct session *session, const struct slot *slot, uint32_t
 
 	if (settings.target_slots && settings.target_slots < target)
 		target = settings.target_slots;
-	/* another request for the slot says that the reply has arrived, behind all that was sent before it */
-	if (slot->told)
-		session->known = slot->told;
-	if (target > session->enforced || (session->known == target && highest < target))
+	/*
+	 * Another request for the slot says that the client had the reply, and which slots it had in use then.  Requests
+	 * for other slots may have been sent before.
+	 */
+	if (target > session->enforced || (slot->told == target && highest < target))
 		session->enforced = target;
 	/* RFC 8881, section 2.10.6.1: slots that come back begin again */
 	for (i = session->enforced; i < session->slots_max; i++) {

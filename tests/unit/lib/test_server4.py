@@ -333,6 +333,8 @@ def target(device: Device, opened: Peer) -> None:
     assert not device.faults
     opened(slot=10)
     assert faulted(device, "slot 10 is used again: the client knows")
+    # a request for another slot may have been sent before
+    assert opened(slot=3)[SEQUENCE][3:5] == (63, 3)
     assert opened(slot=3)[SEQUENCE][3:5] == (3, 3)
     assert opened.only(opened.slot(9, 2)).status == BADSLOT
     assert faulted(device, "slot 9 of 4")
