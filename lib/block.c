@@ -32,8 +32,8 @@
 #define HANDLES_DEFAULT		65536
 #define HANDLES_MOST		(1U << 24)
 
-/* Places for operations that linger, at least */
-#define LINGERING_LEAST		256
+/* Operations that a store takes at least; as many more may linger */
+#define PLACES_LEAST		256
 
 /* Milliseconds: for a DISCARD, and for all of them when the store is closed */
 #define DISCARD_TIMEOUT		2000
@@ -60,6 +60,7 @@ static void report(struct nfsrdma_blocks *store, struct block_op *op, int64_t re
 	batch_add(&store->done, op->user_data, result, false);
 	op->reported = true;
 	store->unfinished--;
+	store->started -= !!op->member;
 }
 
 static void release_op(struct nfsrdma_blocks *store, struct block_op *op)
@@ -128,7 +129,7 @@ static bool discard(struct nfsrdma_blocks *store, struct block_op *op)
 {
 	uint64_t until;
 
-	if (op->stopped && store->lingering >= store->lingering_most)
+	if (op->stopped && store->lingering >= store->places)
 		return false;
 	if (!store->dialect->keeps)
 		change_member(store, op);
@@ -193,7 +194,7 @@ static bool may_move(const struct nfsrdma_blocks *store, const struct block_op *
 {
 	if (!store->dialect->keeps)
 		return true;
-	return op->step != STEP_DISCARD && (!op->drafted || store->lingering < store->lingering_most);
+	return op->step != STEP_DISCARD && (!op->drafted || store->lingering < store->places);
 }
 
 /* The step once more, by another session */
@@ -313,11 +314,12 @@ static bool start_next(struct nfsrdma_blocks *store)
 	struct block_op *op = TAILQ_FIRST(&store->queue);
 	enum block_state step;
 
-	if (!op)
+	if (!op || store->started >= store->options.in_flight)
 		return false;
 	op->member = pick_member(store);
 	if (!op->member)
 		return false;
+	store->started++;
 	TAILQ_REMOVE(&store->queue, op, waits);
 	step = block_step_first(store, op);
 	if (step == STEP_DONE)
@@ -400,7 +402,7 @@ static void stop(struct nfsrdma_blocks *store, struct block_op *op, int error, c
 		release_op(store, op);
 		return;
 	}
-	if (op->step == STEP_DISCARD && !op->reported && store->lingering < store->lingering_most) {
+	if (op->step == STEP_DISCARD && !op->reported && store->lingering < store->places) {
 		/* it has its result */
 		report(store, op, op->result);
 		store->lingering++;
@@ -659,12 +661,12 @@ static int allocate_store(struct nfsrdma_blocks *store)
 	uint64_t random[2];
 	uint32_t i;
 
-	store->lingering_most = store->options.in_flight;
-	if (store->lingering_most < LINGERING_LEAST)
-		store->lingering_most = LINGERING_LEAST;
-	store->nops = store->options.in_flight + store->lingering_most;
+	store->places = store->options.in_flight;
+	if (store->places < PLACES_LEAST)
+		store->places = PLACES_LEAST;
+	store->nops = 2 * store->places;
 	store->ops = calloc(store->nops, sizeof(*store->ops));
-	store->done.size = store->options.in_flight;
+	store->done.size = store->places;
 	store->done.places = calloc(store->done.size, sizeof(*store->done.places));
 	if (!store->ops || !store->done.places)
 		return fail_no_memory();
@@ -914,8 +916,8 @@ static int add_op(struct nfsrdma_blocks *store, const struct nfsrdma_block *bloc
 
 	if (rc)
 		return rc;
-	if (store->unfinished + store->done.count >= store->options.in_flight || !op)
-		return fail(-EAGAIN, "%u operations are unfinished or not yet reported", store->options.in_flight);
+	if (store->unfinished + store->done.count >= store->places || !op)
+		return fail(-EAGAIN, "%u operations are unfinished or not yet reported", store->places);
 	TAILQ_REMOVE(&store->unused, op, waits);
 	reset_op(op);
 	op->kind = block->operation;

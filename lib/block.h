@@ -193,10 +193,11 @@ struct block_member {
  * @unused: those that are not active
  * @queue: those that no session has taken
  * @unfinished: active ones without a completion
+ * @started: those of them that a session has taken
  * @lingering: active ones with one
- * @lingering_most: as many may linger
+ * @places: for operations without a completion; as many more may linger
  * @earliest: no deadline is before that
- * @done: a place for each operation of options.in_flight
+ * @done: completions; it has as many places
  * @batches: number of batches so far
  * @drafts: number of drafts so far
  * @own: random part of their names
@@ -218,7 +219,7 @@ struct nfsrdma_blocks {
 	struct block_op *ops;
 	uint32_t nops;
 	struct block_ops unused, queue;
-	uint32_t unfinished, lingering, lingering_most;
+	uint32_t unfinished, started, lingering, places;
 	uint64_t earliest;
 	struct completion_ring done;
 	uint64_t batches, drafts, own;

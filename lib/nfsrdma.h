@@ -745,7 +745,8 @@ enum nfsrdma_block_operation {
 /**
  * struct nfsrdma_blocks_options - what a store asks for; 0 selects the default
  * @size: sizeof(struct nfsrdma_blocks_options)
- * @in_flight: most operations that are unfinished or not yet reported, 1 to 65536 (default: 256)
+ * @in_flight: most operations that sessions work on at a time, 1 to 65536 (default: 256).  As many, and at least 256,
+ *	may be unfinished or not yet reported: the others wait
  * @handles: most file handles of blocks and directories that the store keeps, 1 to 16777216 (default: 65536)
  * @checksum: 1 to have each block end with 32 bytes on the server that have a CRC-32C of its data: put writes them, and
  *	get compares (default: 0)
@@ -876,7 +877,7 @@ int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region);
  * for that.
  *
  * Return: number of operations that were started, from the first one on; -EAGAIN if that is 0 because as many as
- * options.in_flight are unfinished or not yet reported; -EINVAL if the first one is none; or another negative errno value.
+ * options.in_flight, and at least 256, are unfinished or not yet reported; -EINVAL if the first one is none; or another negative errno value.
  */
 int nfsrdma_blocks_submit(struct nfsrdma_blocks *blocks, const struct nfsrdma_block *operations, size_t count,
 			  uint32_t deadline, uint64_t *batch);

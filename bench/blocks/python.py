@@ -34,7 +34,7 @@ GOAL = 3.0
 COUNTED = Turns("blocks", COUNT, (1, 3))
 
 
-def by_library(store: Blocks, slab: bytearray, in_flight: int) -> Callable[[], None]:
+def by_library(store: Blocks, slab: bytearray) -> Callable[[], None]:
     """The same gets by calls of the library, which wait for as many blocks as the store does."""
     ffi, functions, handle = store._ffi, store._functions, store._store.handle
     memory = ffi.from_buffer("char[]", slab)
@@ -44,7 +44,8 @@ def by_library(store: Blocks, slab: bytearray, in_flight: int) -> Callable[[], N
         (name, memory + number * SIZE, SIZE, number, kind)
         for number, name in enumerate(names)
     ])  # fmt: skip
-    done: Any = ffi.new("struct nfsrdma_completion[]", in_flight)
+    most = store._most
+    done: Any = ffi.new("struct nfsrdma_completion[]", most)
 
     def work() -> None:
         # of the library's names, which the array points to
@@ -57,8 +58,8 @@ def by_library(store: Blocks, slab: bytearray, in_flight: int) -> Callable[[], N
                 )
                 taken += max(started, 0)
                 unfinished += max(started, 0)
-            least = min(unfinished, in_flight // 2) or 1
-            completed = functions.nfsrdma_blocks_wait(handle, done, in_flight, least, -1)
+            least = min(unfinished, most // 2) or 1
+            completed = functions.nfsrdma_blocks_wait(handle, done, most, least, -1)
             assert completed > 0, completed
             unfinished -= completed
 
@@ -82,7 +83,7 @@ def loads() -> Iterator[list[Load]]:
         for in_flight in IN_FLIGHT:
             store = stack.enter_context(blocks("server:/export", in_flight=in_flight))
             stack.enter_context(store.register(slab))
-            prepared = by_library(store, slab, in_flight)
+            prepared = by_library(store, slab)
             for work in (prepared, partial(store.get, rows)):
                 slab[:] = bytes(len(slab))
                 work()

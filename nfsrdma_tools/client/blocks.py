@@ -36,7 +36,8 @@ from nfsrdma_tools.client.transfer import Owned, Uncopied, View, noted
 
 __all__ = ["BlockRegion", "Blocks", "blocks"]
 
-_IN_FLIGHT = 256
+# operations that any store takes
+_LEAST = 256
 # 64-bit words of struct nfsrdma_block, and of struct nfsrdma_completion
 _BLOCK_WORDS = 6
 _COMPLETION_WORDS = 4
@@ -90,7 +91,7 @@ def blocks(
             "size": library.ffi.sizeof("struct nfsrdma_blocks_options"), "in_flight": in_flight,
             "handles": handles, "checksum": checksum, "trust": trust,
         }  # fmt: skip
-        store = Blocks(library, opened, in_flight or _IN_FLIGHT, checksum)
+        store = Blocks(library, opened, max(in_flight, _LEAST), checksum)
         stack.push(store)
         store._open(library.ffi.new("struct nfsrdma_blocks_options *", given))
         stack.pop_all()
@@ -178,11 +179,12 @@ class Blocks(Uncopied):
     """
 
     def __init__(
-        self, library: Library, sessions: list[Session], in_flight: int, checksum: bool
+        self, library: Library, sessions: list[Session], most: int, checksum: bool
     ) -> None:
         self._library, self._ffi, self._sessions = library, library.ffi, sessions
         self._functions = library.functions
-        self._most = in_flight
+        # operations that the library takes
+        self._most = most
         # one that is longer than its buffer is damaged, as far as the store can see
         self._misses = _LONGER if checksum else ()
         self._rlock = threading.RLock()
@@ -190,7 +192,7 @@ class Blocks(Uncopied):
         self._serials = itertools.count(1)
         self._batches: dict[int, _Batch] = {}
         self._regions: set[BlockRegion] = set()
-        self._done = library.ffi.new("struct nfsrdma_completion[]", in_flight)
+        self._done = library.ffi.new("struct nfsrdma_completion[]", most)
         # the same memory; token and result are the first words of a completion
         self._words = memoryview(library.ffi.buffer(self._done)).cast("q")
         # the result of a wait whose completions may have to be booked

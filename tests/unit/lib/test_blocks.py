@@ -252,20 +252,27 @@ def test_operations_that_are_none(opened: Open) -> None:
 
 
 def test_more_operations_than_there_is_room_for(device: Device, opened: Open) -> None:
-    store = opened(1, in_flight=10, depth=3)
+    """Ten have calls, 256 are taken: the others wait in the store."""
+    store = opened(1, in_flight=10)
     device.put("/export/block", b"x" * 100)
-    memory = [bytearray(100) for _ in range(25)]
+    memory = [bytearray(100) for _ in range(400)]
     rows = [Operation(GET, "block", each) for each in memory]
-    assert store.submit(rows)[0] == 10
-    assert store.submit(rows[10:])[0] == -errno.EAGAIN
-    assert "10 operations" in store.message()
+    device.hold(READ)
+    assert store.submit(rows)[0] == 256
+    assert store.submit(rows[256:])[0] == -errno.EAGAIN
+    assert "256 operations" in store.message()
+    held(store, device, 10)
+    for _ in range(100):
+        store.turn()
+        assert device.held == 10
+    device.hold()
     results = store.wait(4)
-    done = len(results)
-    assert 4 <= done <= 10
-    assert store.submit(rows[10:], first=10)[0] == done
-    results.update(store.wait(10, LONG))
-    assert results == dict.fromkeys(range(10 + done), 100)
-    assert memory[: 10 + done] == [b"x" * 100] * (10 + done)
+    taken = 256 + store.submit(rows[256:], first=256)[0]
+    assert taken == min(256 + len(results), 400)
+    while len(results) < taken:
+        results.update(store.wait(1, LONG))
+    assert results == dict.fromkeys(range(taken), 100)
+    assert memory[:taken] == [b"x" * 100] * taken
 
 
 def test_a_small_table_of_handles(device: Device, opened: Open) -> None:
