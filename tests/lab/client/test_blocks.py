@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nfsrdma_tools.client import connect
 from nfsrdma_tools.client.blocks import blocks
 from nfsrdma_tools.lab.lab import Lab
 from testbed.client_files import HERE, TARGET
@@ -58,6 +59,12 @@ def put_and_get(vers: str) -> list[str]:
             part = min(one._sessions[0].terms.read_max, 524_288)
             reads = sum(max(1, -(-size // part)) for size in SIZES)
             assert sum(each.stats.calls for each in one._sessions) - before == reads
+            # the server keeps the old file, whose file handle stays good
+            with connect(TARGET, vers="4.1") as other, other.open(names[3], "r+") as kept:
+                assert two.put([(names[3], versions[0][3])]) == [True]
+                assert one.get([(names[3], room[3])]) == [SIZES[3]]
+                assert room[3][: SIZES[3]] == versions[0][3]
+                assert kept.read() == versions[2][3]
             left = [path.name for path in HERE.rglob(".nfsrdma-*")]
             assert two.remove(names) == [True] * len(SIZES)
             assert one.get(zip(names, room, strict=True)) == [None] * len(SIZES)
