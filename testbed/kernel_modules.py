@@ -9,9 +9,13 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.lab import image, kernels
 from nfsrdma_tools.lab.nodes import Nodes
+from testbed.labs import START
 
-__all__ = ["place", "replace"]
+__all__ = ["NFSD", "place", "replace", "serve_rebuilt"]
 
+STOP = "systemctl stop nfs-server; umount -q /proc/fs/nfsd; modprobe -r"
+MOUNT = "modprobe nfsd; mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd"
+NFSD = "fs/nfsd"
 # the module of Debian loads what it needs; nothing uses it
 _REPLACE = """
 name=$(modinfo -F name /run/patched.ko)
@@ -32,18 +36,27 @@ def place(lab: Nodes, source: Path, path: str, *nodes: str) -> None:
             lab.run(node, "tee", path, stdin=file.read_bytes())
 
 
-def replace(lab: Nodes, node: str, patches: Path, folder: str) -> None:
+def replace(lab: Nodes, node: str, patches: Path | None, folder: str) -> None:
     """Compile the module of a folder of the kernel's source with a patch, and load it in its place.
 
-    ``patches`` has one for this kernel, whose name begins with it, or one for the newest.
+    ``patches`` has one for this kernel, whose name begins with it, or one for the newest; without
+    ``patches``, the source is as it is.
     """
     kernel = kernels.find(lab.config.kernel)
-    (patch,) = [*patches.glob(f"{kernel.name}-0001-*.patch")] or patches.glob("0001-*.patch")
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)
         # fs/nfsd includes a file of fs
         kernels.unpack_source(kernel, tree, folder, "fs/internal.h")
-        run("patch", "-p1", "-F3", "-i", patch.resolve(), cwd=tree)
+        if patches:
+            (patch,) = [*patches.glob(f"{kernel.name}-0001-*.patch")] or patches.glob("0001-*")
+            run("patch", "-p1", "-F3", "-i", patch.resolve(), cwd=tree)
         (tree / "Kbuild").write_text(f"obj-m := {folder}/\n")
         place(lab, tree, "/run/patched.ko", node)
     lab.run(node, "sh", "-ec", _REPLACE)
+
+
+def serve_rebuilt(lab: Nodes, node: str, patches: Path | None, folder: str) -> None:
+    """Have nfsd listen by rpcrdma, with a module that replace() has loaded."""
+    lab.run(node, "sh", "-c", f"{STOP} {'nfsd' * (folder == NFSD)} rpcrdma")
+    replace(lab, node, patches, folder)
+    lab.run(node, "sh", "-c", f"modprobe rpcrdma; {MOUNT}; {START}")

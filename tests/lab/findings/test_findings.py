@@ -12,21 +12,12 @@ from lab.card.test_card_dma import bounced
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.kernel_modules import replace
-from testbed.labs import START, cards_lab
+from testbed.kernel_modules import NFSD, serve_rebuilt
+from testbed.labs import cards_lab
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("findings")]
 
 FINDINGS = Path(__file__).parents[3] / "docs/dev/findings"
-STOP = "systemctl stop nfs-server; umount -q /proc/fs/nfsd; modprobe -r nfsd rpcrdma"
-MOUNT = "modprobe nfsd; mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd"
-
-
-def patched(lab: Lab, finding: str, folder: str) -> None:
-    """Have nfsd run with a module of this folder of the kernel that has the finding's patch."""
-    lab.run("server", "sh", "-c", STOP)
-    replace(lab, "server", FINDINGS / finding, folder)
-    lab.run("server", "sh", "-c", f"modprobe rpcrdma; {MOUNT}; {START}")
 
 
 def wrong_reads(lab: Lab) -> int:
@@ -43,7 +34,7 @@ def test_nfsd_returns_several_reads(pytestconfig: pytest.Config) -> None:
     with Lab(LabConfig(f"test-several-reads-{os.getpid()}", kernel=kernel, extras=True)) as lab:
         assert wrong_reads(lab) == (kernel != "6.1")
         if kernel != "6.1":
-            patched(lab, "nfsd-several-reads", "fs/nfsd")
+            serve_rebuilt(lab, "server", FINDINGS / "nfsd-several-reads", NFSD)
             assert wrong_reads(lab) == 0
 
 
@@ -52,5 +43,5 @@ def test_svcrdma_stores_data_of_bounce_buffers(pytestconfig: pytest.Config) -> N
         pytest.skip("the fault came with 6.8; missed: nothing")
     with cards_lab(pytestconfig, "bounce-buffers", dma="swiotlb") as lab:
         assert bounced(lab) == (True, False)
-        patched(lab, "svcrdma-bounce-buffers", "net/sunrpc/xprtrdma")
+        serve_rebuilt(lab, "server", FINDINGS / "svcrdma-bounce-buffers", "net/sunrpc/xprtrdma")
         assert bounced(lab) == (True, True)
