@@ -31,7 +31,7 @@
 /* Bytes of a reply with LOOKUP, GETFH and GETATTR in front of the data of a READ */
 #define FETCH_HEAD	(NFS4_READ_HEAD + 8 + 12 + FH_MAX + 8 + 20 + 12)
 
-/* The same with GETATTR of the link count */
+/* Bytes of a reply with GETATTR of the link count in front of the data of a READ */
 #define READ_CACHED_HEAD	(NFS4_READ_HEAD + 8 + 12 + 8)
 
 /* Operations of a STORE, and bytes of its message without data, at most */
@@ -150,17 +150,7 @@ static void encode_fetch(struct nfsrdma_session *session, struct request *req, u
 	uint8_t *at = begin_in_dir(session, req, 6);
 
 	at = put32(put_lookup(op, at), OP_READ);
-	at = put64(compound_put_stateid(session, req, at, NULL), offset);
-	compound_end(req, put32(at, req->io.count));
-}
-
-static int take_read_begin(struct rpc_body *body, uint32_t *count, uint32_t *eof)
-{
-	int rc = compound_take_op(body, OP_READ);
-
-	if (rc)
-		return rc;
-	return take32(body, eof) && *eof <= 1 && take32(body, count) ? 0 : -EBADMSG;
+	compound_end(req, compound_put_read(session, req, at, NULL, offset));
 }
 
 static int take_fetch(struct nfsrdma_session *session, struct request *req, struct rpc_body *body, uint32_t *count,
@@ -173,7 +163,9 @@ static int take_fetch(struct nfsrdma_session *session, struct request *req, stru
 	if (!rc)
 		rc = take_lookup(body, found);
 	if (!rc)
-		rc = take_read_begin(body, count, eof);
+		rc = compound_take_op(body, OP_READ);
+	if (!rc)
+		rc = compound_take_read(body, count, eof);
 	if (rc)
 		return rc;
 	found->count = *count;
@@ -223,8 +215,7 @@ static void encode_read_cached(struct nfsrdma_session *session, struct request *
 	uint8_t *at = compound_put_fh(compound_begin_sequence(session, req, 4), &fh);
 
 	at = compound_put_bitmap(put32(at, OP_GETATTR), BIT(ATTR_NUMLINKS));
-	at = put64(compound_put_stateid(session, req, put32(at, OP_READ), NULL), offset);
-	compound_end(req, put32(at, req->io.count));
+	compound_end(req, compound_put_read(session, req, put32(at, OP_READ), NULL, offset));
 }
 
 static int take_read_cached(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
@@ -241,7 +232,8 @@ static int take_read_cached(struct nfsrdma_session *session, struct request *req
 		return -EBADMSG;
 	if (attributes.present & BIT(ATTR_NUMLINKS) && !attributes.attr.nlink)
 		req->io.file->inode->unlinked = true;
-	return take_read_begin(body, count, eof);
+	rc = compound_take_op(body, OP_READ);
+	return rc ? rc : compound_take_read(body, count, eof);
 }
 
 static const struct io_form read_cached_form = {

@@ -150,6 +150,14 @@ uint8_t *compound_put_stateid(const struct nfsrdma_session *session, struct requ
 	return at + NFS4_STATEID;
 }
 
+/* The arguments of READ; @inode: as above */
+uint8_t *compound_put_read(const struct nfsrdma_session *session, struct request *req, uint8_t *at,
+			   struct inode *inode, uint64_t offset)
+{
+	at = put64(compound_put_stateid(session, req, at, inode), offset);
+	return put32(at, req->io.count);
+}
+
 /* OPEN up to openflag4.  Sequence and client ID have no meaning in NFSv4.1 (RFC 8881, section 18.16.3). */
 uint8_t *compound_put_open(uint8_t *at, uint32_t access)
 {
@@ -272,6 +280,12 @@ int compound_take_create(struct rpc_body *body)
 	uint64_t set;
 
 	return rc || (skip(body, CHANGE_INFO) && take_bitmap(body, &set)) ? rc : -EBADMSG;
+}
+
+/* The result of READ that succeeded, up to its data; its status was taken */
+int compound_take_read(struct rpc_body *body, uint32_t *count, uint32_t *eof)
+{
+	return take32(body, eof) && *eof <= 1 && take32(body, count) ? 0 : -EBADMSG;
 }
 
 /* The result of OPEN */

@@ -84,6 +84,8 @@ uint8_t *compound_put_bitmap(uint8_t *at, uint64_t bits);
 uint8_t *compound_put_settable(uint8_t *at, const set3 *attr);
 uint8_t *compound_put_stateid(const struct nfsrdma_session *session, struct request *req, uint8_t *at,
 			      struct inode *inode);
+uint8_t *compound_put_read(const struct nfsrdma_session *session, struct request *req, uint8_t *at,
+			   struct inode *inode, uint64_t offset);
 uint8_t *compound_put_open(uint8_t *at, uint32_t access);
 bool compound_take_opaque(struct rpc_body *body, uint32_t most, const uint8_t **data, uint32_t *length);
 bool compound_take_head(struct rpc_body *body, uint32_t *status);
@@ -91,6 +93,7 @@ bool compound_take_status(struct rpc_body *body, uint32_t operation, uint32_t *s
 int compound_take_op(struct rpc_body *body, uint32_t operation);
 int compound_take_fh(struct rpc_body *body, struct nfs_fh *fh);
 int compound_take_create(struct rpc_body *body);
+int compound_take_read(struct rpc_body *body, uint32_t *count, uint32_t *eof);
 int compound_take_open(struct rpc_body *body, struct opened *opened);
 bool compound_take_attributes(struct rpc_body *body, struct nfs4_attributes *to);
 

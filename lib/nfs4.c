@@ -650,9 +650,7 @@ static void nfs4_encode_read(struct nfsrdma_session *session, struct request *re
 	struct nfsrdma_file *file = req->io.file;
 	uint8_t *at = begin_data(session, req, OP_READ);
 
-	at = compound_put_stateid(session, req, at, file->opened ? file->inode : NULL);
-	at = put64(at, offset);
-	compound_end(req, put32(at, req->io.count));
+	compound_end(req, compound_put_read(session, req, at, file->opened ? file->inode : NULL, offset));
 }
 
 static int nfs4_take_read(struct nfsrdma_session *session, struct request *req, struct rpc_body *body,
@@ -660,9 +658,7 @@ static int nfs4_take_read(struct nfsrdma_session *session, struct request *req, 
 {
 	int rc = take_data(session, req, body, OP_READ);
 
-	if (rc)
-		return rc;
-	return take32(body, eof) && *eof <= 1 && take32(body, count) ? 0 : -EBADMSG;
+	return rc ? rc : compound_take_read(body, count, eof);
 }
 
 static void nfs4_encode_write(struct nfsrdma_session *session, struct request *req, uint64_t offset, uint32_t stable)
