@@ -32,9 +32,6 @@
 #define HANDLES_DEFAULT		65536
 #define HANDLES_MOST		(1U << 24)
 
-/* Operations that a store takes at least; as many more may linger */
-#define PLACES_LEAST		256
-
 /* Milliseconds: for a DISCARD, and for all of them when the store is closed */
 #define DISCARD_TIMEOUT		2000
 #define CLOSE_TIMEOUT		1000
@@ -60,7 +57,8 @@ static void report(struct nfsrdma_blocks *store, struct block_op *op, int64_t re
 	batch_add(&store->done, op->user_data, result, false);
 	op->reported = true;
 	store->unfinished--;
-	store->started -= !!op->member;
+	if (op->member)
+		store->started--;
 }
 
 static void release_op(struct nfsrdma_blocks *store, struct block_op *op)
@@ -662,8 +660,8 @@ static int allocate_store(struct nfsrdma_blocks *store)
 	uint32_t i;
 
 	store->places = store->options.in_flight;
-	if (store->places < PLACES_LEAST)
-		store->places = PLACES_LEAST;
+	if (store->places < IN_FLIGHT_DEFAULT)
+		store->places = IN_FLIGHT_DEFAULT;
 	store->nops = 2 * store->places;
 	store->ops = calloc(store->nops, sizeof(*store->ops));
 	store->done.size = store->places;

@@ -876,8 +876,9 @@ int nfsrdma_blocks_unregister(struct nfsrdma_blocks_region *region);
  * part of it, the connection ends first, and what other operations have on it is sent again.  The store needs no reply
  * for that.
  *
- * Return: number of operations that were started, from the first one on; -EAGAIN if that is 0 because as many as
- * options.in_flight, and at least 256, are unfinished or not yet reported; -EINVAL if the first one is none; or another negative errno value.
+ * Return: number of operations that the store took, from the first one on; -EAGAIN if that is 0 because as many as
+ * options.in_flight, and at least 256, are unfinished or not yet reported; -EINVAL if the first one is none; or another
+ * negative errno value.
  */
 int nfsrdma_blocks_submit(struct nfsrdma_blocks *blocks, const struct nfsrdma_block *operations, size_t count,
 			  uint32_t deadline, uint64_t *batch);
