@@ -277,11 +277,15 @@ def test_more_drafts_than_operations_wait_for_their_removal(device: Device, open
     device.hold4(WRITE)
     # of the COMPOUND that removes a draft
     device.error(OPERATION | SAVEFH, DELAY, times=1_000_000)
-    for number in range(4):
+
+    def put_and_cancel(number: int) -> None:
         _, batch = store.submit([Operation(PUT, f"block{number}", NEW)], LONG)
-        until(store, lambda: device.opens == number + 1)  # noqa: B023 - called in this turn
+        until(store, lambda: device.opens == number + 1)
         assert store.cancel(batch) == 1
         assert store.wait(1) == {0: -errno.ECANCELED}
+
+    for number in range(4):
+        put_and_cancel(number)
     assert len(drafts(device)) == 4
     device.no_errors()
     device.hold4()
