@@ -11,11 +11,11 @@ from nfsrdma_tools.lab import image, kernels
 from nfsrdma_tools.lab.nodes import Nodes
 from testbed.labs import START
 
-__all__ = ["NFSD", "place", "replace", "serve_rebuilt"]
+__all__ = ["NFSD", "XPRTRDMA", "place", "replace", "serve_rebuilt"]
 
-STOP = "systemctl stop nfs-server; umount -q /proc/fs/nfsd; modprobe -r"
+NFSD, XPRTRDMA = "fs/nfsd", "net/sunrpc/xprtrdma"
+STOP = "systemctl stop nfs-server; umount -q /proc/fs/nfsd || true"
 MOUNT = "modprobe nfsd; mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd"
-NFSD = "fs/nfsd"
 # the module of Debian loads what it needs; nothing uses it
 _REPLACE = """
 name=$(modinfo -F name /run/patched.ko)
@@ -57,6 +57,6 @@ def replace(lab: Nodes, node: str, patches: Path | None, folder: str) -> None:
 
 def serve_rebuilt(lab: Nodes, node: str, patches: Path | None, folder: str) -> None:
     """Have nfsd listen by rpcrdma, with a module that replace() has loaded."""
-    lab.run(node, "sh", "-c", f"{STOP} {'nfsd' * (folder == NFSD)} rpcrdma")
+    lab.run(node, "sh", "-c", STOP)
     replace(lab, node, patches, folder)
     lab.run(node, "sh", "-c", f"modprobe rpcrdma; {MOUNT}; {START}")

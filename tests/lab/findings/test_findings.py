@@ -12,7 +12,7 @@ from lab.card.test_card_dma import bounced
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.kernel_modules import NFSD, serve_rebuilt
+from testbed.kernel_modules import NFSD, XPRTRDMA, serve_rebuilt
 from testbed.labs import cards_lab
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("findings")]
@@ -43,5 +43,5 @@ def test_svcrdma_stores_data_of_bounce_buffers(pytestconfig: pytest.Config) -> N
         pytest.skip("the fault came with 6.8; missed: nothing")
     with cards_lab(pytestconfig, "bounce-buffers", dma="swiotlb") as lab:
         assert bounced(lab) == (True, False)
-        serve_rebuilt(lab, "server", FINDINGS / "svcrdma-bounce-buffers", "net/sunrpc/xprtrdma")
+        serve_rebuilt(lab, "server", FINDINGS / "svcrdma-bounce-buffers", XPRTRDMA)
         assert bounced(lab) == (True, True)

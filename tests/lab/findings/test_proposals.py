@@ -15,7 +15,7 @@ from lab.card.test_card import deferred, pages
 
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.lab.lab import Lab
-from testbed.kernel_modules import serve_rebuilt
+from testbed.kernel_modules import XPRTRDMA, serve_rebuilt
 from testbed.killed_tasks import killed
 from testbed.labs import cards_lab
 from testbed.module_data import around, carried
@@ -39,9 +39,9 @@ def patched(pytestconfig: pytest.Config) -> Iterator[Lab]:
     if pytestconfig.getoption("--kernel") == "6.1":
         pytest.skip("the patch is for 6.12 and 7.2; missed: 6.1")
     with cards_lab(pytestconfig, "page-reuse") as lab:
-        # the test below would find a server without the patch
+        # else the first test would pass without the patch, too
         assert pages(lab)["read"] >= DATA
-        serve_rebuilt(lab, "server", PROPOSAL, "net/sunrpc/xprtrdma")
+        serve_rebuilt(lab, "server", PROPOSAL, XPRTRDMA)
         yield lab
 
 
