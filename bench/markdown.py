@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from nfsrdma_tools.lab import kernels
 from nfsrdma_tools.lab.config import KERNELS, clock_name
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["conditions", "head", "row", "table", "update", "write"]
+__all__ = ["conditions", "head", "ratio", "row", "table", "update", "write"]
 
 PAGE = Path(__file__).parents[1] / "docs" / "dev" / "benchmarks.md"
 
@@ -29,6 +30,12 @@ def head(cells: Sequence[object]) -> list[str]:
 def table(rows: Sequence[Sequence[object]]) -> list[str]:
     """A table; the first row has the names of the columns."""
     return [*head(rows[0]), *map(row, rows[1:])]
+
+
+def ratio(values: Sequence[float]) -> str:
+    """The median of the rounds' ratios, with their range if there are several."""
+    spread = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.3f}{spread}"
 
 
 def conditions(lab: Lab, nic: str, command: str, *, link: bool = True) -> str:

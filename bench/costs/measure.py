@@ -121,9 +121,7 @@ def ratios(turns: dict[str, list[Turn]], load: str, column: str, other: str) -> 
 
 def ratio(turns: dict[str, list[Turn]], load: str, column: str, other: str) -> str:
     """The median of the rounds, with their range if there are several."""
-    values = ratios(turns, load, column, other)
-    spread = f" ({values[0]:.3f} to {values[-1]:.3f})" if len(values) > 1 else ""
-    return f"{statistics.median(values):.3f}{spread}"
+    return markdown.ratio(ratios(turns, load, column, other))
 
 
 def costs(turns: dict[str, list[Turn]], names: Sequence[str], base: str) -> list[str]:

@@ -21,7 +21,7 @@ from bench.instructions.measure import Costs, operation
 from bench.solo import LOADS, PREPARE, RDMA, mount, sh, unmount
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from testbed.kernel_modules import serve_rebuilt
+from testbed.kernel_modules import XPRTRDMA, serve_rebuilt
 from testbed.labs import THEIRS, serve
 
 PROPOSAL = Path(__file__).parents[2] / "docs/dev/proposals/svcrdma-page-reuse"
@@ -48,8 +48,7 @@ def carry(lab: Lab, form: str) -> None:
         sh(lab, "systemctl stop nfs-server; modprobe -r rpcrdma")
         serve(lab, "solo", THEIRS)
     else:
-        patches = PROPOSAL if form == PATCHED else None
-        serve_rebuilt(lab, "solo", patches, "net/sunrpc/xprtrdma")
+        serve_rebuilt(lab, "solo", PROPOSAL if form == PATCHED else None, XPRTRDMA)
 
 
 def clearing(costs: Costs) -> float:
@@ -60,11 +59,10 @@ def median(values: Sequence[float]) -> str:
     return f"{statistics.median(values):,.1f}"
 
 
-def ratio(values: dict[str, list[float]], above: str, below: str) -> str:
-    """The median of the rounds' ratios, with their range if there are several."""
-    ratios = sorted(a / b for a, b in zip(values[above], values[below], strict=True))
-    spread = f" ({ratios[0]:.3f} to {ratios[-1]:.3f})" if len(ratios) > 1 else ""
-    return f"{statistics.median(ratios):.3f}{spread}"
+def ratio(values: dict[str, list[float]]) -> str:
+    """The patched form to the rebuilt one."""
+    pairs = zip(values[PATCHED], values[REBUILT], strict=True)
+    return markdown.ratio([patched / rebuilt for patched, rebuilt in pairs])
 
 
 def table(rounds: Rounds) -> Iterator[str]:
@@ -75,11 +73,10 @@ def table(rounds: Rounds) -> Iterator[str]:
         clears = {form: [clearing(costs) for _, costs in rounds[load, form]] for form in FORMS}
         clock = {form: [us for us, _ in rounds[load, form]] for form in FORMS}
         others = {form: list(map(sub, counts[form], clears[form])) for form in FORMS}
-        pair = (PATCHED, REBUILT)
         yield markdown.row((
-            LOADS[load][0], *(median(counts[form]) for form in FORMS), ratio(counts, *pair),
-            median(clears[REBUILT]), median(clears[PATCHED]), ratio(others, *pair),
-            median(clock[REBUILT]), median(clock[PATCHED]), ratio(clock, *pair),
+            LOADS[load][0], *(median(counts[form]) for form in FORMS), ratio(counts),
+            median(clears[REBUILT]), median(clears[PATCHED]), ratio(others),
+            median(clock[REBUILT]), median(clock[PATCHED]), ratio(clock),
         ))  # fmt: skip
 
 
